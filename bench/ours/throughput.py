@@ -8,7 +8,7 @@ import time
 from bench.meter import cpu_s, memory_bytes
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, carry, nap, noop
-from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.settings import WorkerPlan, WorkerSettings
 from limpet.runtime.worker import Worker
 
 Figures = dict[str, float]
@@ -70,7 +70,8 @@ async def waiting(place: Place, jobs: int, seconds: float, at_once: int) -> Figu
     """Jobs that wait for something outside, so many at once: how far the worker is from the ideal time."""
     await fill(nap.job(seconds), jobs)
     # Ordinary jobs may take every place here: the figure is about `at_once` jobs side by side.
-    worker = Worker(app.store, app.parts().tasks, WorkerSettings(concurrency=at_once))
+    plan = WorkerPlan(store=app.store, parts=app.parts(), settings=WorkerSettings(concurrency=at_once))
+    worker = Worker(plan)
     at_s = time.perf_counter()
     await worker.run(until_empty=True)
     return {"seconds": time.perf_counter() - at_s, "ideal_s": jobs / at_once * seconds}

@@ -40,10 +40,19 @@ from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.context import current
-from limpet.runtime.settings import PER_CORE, AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
+from limpet.runtime.settings import (
+    PER_CORE,
+    AppRef,
+    Middleware,
+    Parts,
+    Resource,
+    WorkerEvents,
+    WorkerPlan,
+    WorkerSettings,
+    WorkReport,
+)
 from limpet.runtime.timetable import Timetable
 from limpet.runtime.worker import Worker
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.base import SignalAnswer, Store
 from limpet.stores.open import open_store
 
@@ -240,7 +249,7 @@ class Limpet:
         def declare(task: TaskT) -> TaskT:
             if not isinstance(task, Task) or self._tasks.get(task.name) is None:
                 raise InvalidTask(
-                    f"@app.schedule stands above {task!r:.60}, which is no task of this app",
+                    f"@app.schedule stands above {task!r:.60}, which is not a task of this app",
                     fix="put it above @app.task",
                 )
             spec = task.spec
@@ -510,11 +519,10 @@ class Limpet:
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()
-        parts = self.parts()
-        worker = Worker(
-            self.store,
-            parts.tasks,
-            WorkerSettings(
+        plan = WorkerPlan(
+            store=self.store,
+            parts=self.parts(),
+            settings=WorkerSettings(
                 queues=chosen,
                 concurrency=concurrency,
                 threads=threads,
@@ -524,15 +532,10 @@ class Limpet:
                 ahead_ms=to_ms(claim_ahead, what="claim_ahead"),
                 grace_ms=to_ms(grace, what="grace"),
             ),
-            resources=parts.resources,
-            hooks=parts.hooks,
-            middleware=parts.middleware,
-            classifiers=parts.classifiers,
-            schedules=parts.schedules,
             app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
+            events=WorkerEvents(on_other_store=self.publish),
         )
-        worker.on_other_store = self.publish
-        return await worker.run(stop, until_empty)
+        return await Worker(plan).run(stop, until_empty)
 
     async def publish(self) -> int:
         """Write what tasks, schedules and queues declare into the store, for programs without this code.
@@ -546,7 +549,7 @@ class Limpet:
         await publish_retention(self.store, merged(kept, self._settings.file.retention.of_queues()), served)
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
-            await timetable.declare(await engine_now_ms(self.store), lives=False)
+            await timetable.declare(await self.store.now(), lives=False)
         return changed
 
     def parts(self) -> Parts:

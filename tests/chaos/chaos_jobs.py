@@ -33,6 +33,26 @@ async def short(ms: int) -> int:
     return ms
 
 
+@app.task(name="waits")
+async def waits() -> None:
+    """Stay until the test lets it go."""
+    leave_trace("start")
+    await let_go()
+    leave_trace("end")
+
+
+async def let_go() -> None:
+    """Wait until the test says that jobs may go on; later jobs find that said."""
+    for _ in range(12_000):  # two minutes
+        if may_go():
+            break
+        await asyncio.sleep(0.01)
+
+
+def may_go() -> bool:
+    return os.path.exists(f"{TRACE}.go")
+
+
 @app.task(name="in_thread")
 def in_thread(ms: int) -> int:
     leave_trace("start")

@@ -26,7 +26,6 @@ from limpet.core.jobs.view import Counts, JobView
 from limpet.core.tasks.task import build_job
 from limpet.runtime import WorkerSettings
 from limpet.runtime.supervisor import SupervisorSettings
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
 
@@ -88,7 +87,7 @@ class Field:
 
     async def season(self) -> None:
         """Make the store one that has been swept for a while: a new one takes no lease back for 15 s (D6)."""
-        now_ms = await engine_now_ms(self.store)
+        now_ms = await self.store.now()
         for at_ms in range(now_ms - 24_000, now_ms + 1, 4_000):
             await self.store.expire(now_ms=at_ms)
 
@@ -161,6 +160,10 @@ class Field:
         await self.until(f"{count} jobs finished", all_ended, within_s)
         return await self.store.count()
 
+    async def lives(self, worker: WorkerProcess) -> bool:
+        """Whether the store knows a child of this worker: from then on it stops as asked."""
+        return any(f":{worker.pid}:" in view.session for view in await self.store.sessions())
+
     async def look_after(self) -> None:
         """Make the store one that was swept all the time: a fresh one takes nobody's jobs back for a lease time."""
         now_ms = time.time_ns() // 1_000_000
@@ -169,6 +172,10 @@ class Field:
 
     async def views(self, ids: list[bytes]) -> list[JobView]:
         return [view for view in await self.store.get(ids) if view is not None]
+
+    def let_go(self) -> None:
+        """Jobs that wait for the test go on, and later ones do not wait."""
+        self.trace_file.with_name(f"{self.trace_file.name}.go").touch()
 
     async def freeze(self, worker: WorkerProcess) -> list[int]:
         """Stop a worker's processes in their tracks, but not inside a write, which would stop everybody."""

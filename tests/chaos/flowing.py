@@ -6,15 +6,16 @@ import asyncio
 import os
 
 from limpet import Limpet
-from tests.chaos.chaos_jobs import leave_trace
+from tests.chaos.chaos_jobs import leave_trace, let_go
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 
 @app.task(name="part")
 async def part(n: int, more: int = 0) -> int:
-    """One of many beside each other."""
+    """One of many beside each other. The first ones wait for the test."""
     leave_trace("start")
+    await let_go()
     await asyncio.sleep(0.05)
     leave_trace("end")
     return n + more

@@ -9,6 +9,7 @@ import time
 import psutil
 
 from limpet import Limit, Limpet, RateLimited, current_job
+from tests.chaos.chaos_jobs import let_go
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
@@ -101,10 +102,21 @@ def deaf() -> None:
 
 @app.task(name="call", limits=[Limit("provider:{provider}", concurrency=64)])
 async def call(provider: int, pushes_back: bool) -> None:
-    """Some calls are told to come back later, the first time."""
+    """One call is told to come back in an hour, the first time; others of its provider end when the test lets them."""
     leave(f"calls:{provider}")
     if pushes_back and not current_job().checkpoint:
         await current_job().save("refused")
-        leave(f"refused:{provider}")
+        raise RateLimited(3_600)
+    if provider == 0:
+        await let_go()
+
+
+@app.task(name="ask", limits=[Limit("model:{model}", concurrency=64)])
+async def ask(model: int, pushes_back: bool) -> None:
+    """Some are told to come back in a moment, the first time."""
+    leave(f"asks:{model}")
+    if pushes_back and not current_job().checkpoint:
+        await current_job().save("refused")
+        leave(f"refused:{model}")
         raise RateLimited(0.6)
     await asyncio.sleep(0.01)

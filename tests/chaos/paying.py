@@ -17,7 +17,7 @@ import psycopg
 from msgspec import Struct
 
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime import Worker, WorkerSettings, current_job
+from limpet.runtime import Parts, Worker, WorkerPlan, current_job
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import SqliteStore
@@ -155,7 +155,8 @@ async def live(life: Life, steps: Steps) -> None:
     """Work until nothing is left, or until the last step."""
     store = GROUNDS[life.ground].watch(open_store(life.url, life.namespace), steps)
     try:
-        await Worker(store, {"pays": task_of(life, steps)}, WorkerSettings()).run(until_empty=True)
+        parts = Parts(tasks={"pays": task_of(life, steps)})
+        await Worker(WorkerPlan(store=store, parts=parts)).run(until_empty=True)
     finally:
         await store.close()
 

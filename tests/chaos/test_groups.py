@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
 from tests.chaos.test_chaos import sessions
@@ -55,7 +56,7 @@ async def test_a_thread_that_was_given_up_keeps_its_slot_until_its_process_is_go
     await field.finished(1)
     (view,) = await field.views([id])
     assert (view.state, view.attempt, view.lost) == (State.succeeded, 2, 0)
-    assert [one.kind for one in await field.store.attempts(id)][:1] == ["timeout"]
+    assert [one.kind for one in await attempts_of(field.store, id)][:1] == ["timeout"]
     assert len(field.trace("enters")) == 2
     assert not field.trace("beside")
 

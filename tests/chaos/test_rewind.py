@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from limpet.core.jobs.state import State
 from tests.chaos.field import Field
+from tests.chaos.test_chaos import sessions
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
@@ -30,9 +32,10 @@ def url(server: RedisServer) -> str:
 async def test_jobs_whose_end_was_rewound_are_not_held_for_ever_by_workers_that_know_nothing_of_them(
     field: Field, server: RedisServer
 ) -> None:
-    ids = await field.put("short", {"ms": 100}, 300)
     for _ in range(2):
         field.start(ttl_ms=5_000, beat_ms=1_000, sweep_ms=500, concurrency=4)
+    await field.until("both are there", partial(sessions, field, 2))
+    ids = await field.put("short", {"ms": 100}, 300)
     await field.until("both workers work", lambda: len({line[4] for line in field.trace("end")}) == 2)
     server.ask("SAVE")
     await asyncio.sleep(1)

@@ -13,7 +13,7 @@ from limpet.core.jobs.view import Query, Term
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, Schedule, read_schedule, source_of
 from limpet.ops import Schedules
-from limpet.stores.asking import engine_now_ms, find_all
+from limpet.stores.asking import find_all
 from limpet.stores.base import MARK
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, WorkerProcess, kill, thaw
@@ -43,7 +43,7 @@ async def test_every_second_fires_once_while_workers_are_killed_and_frozen(field
         await murder(worker)
     await asyncio.sleep(3)  # nobody is there
     hire(field)
-    end_ms = await engine_now_ms(field.store)
+    end_ms = await field.store.now()
     await field.until("what was missed is caught up", lambda: is_decided(field, end_ms), 60)
     await Schedules(field.store, "test", handle=lambda answer, task: answer).pause(NAME)
     await field.until("every run is finished", lambda: is_finished(field), 60)

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime import Worker, WorkerSettings, current_job
+from limpet.runtime import Parts, Worker, WorkerPlan, current_job
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import SqliteStore
@@ -80,7 +80,7 @@ async def live(life: Life, steps: Steps) -> None:
     # On SQLite a call of the store is many statements, and any of them may be the last.
     watched = Sqlite().watch(plain, steps) if isinstance(plain, SqliteStore) else cast(Store, Watched(plain, steps))
     try:
-        await Worker(watched, tasks(), WorkerSettings()).run(until_empty=True)
+        await Worker(WorkerPlan(store=watched, parts=Parts(tasks=tasks()))).run(until_empty=True)
     finally:
         await plain.close()
 

@@ -86,10 +86,10 @@ def test_a_task_with_one_attempt_says_so(cli: Cli) -> None:
 
 def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
     ran = cli("classify", "KeyError", "--app", BILLED, "--task", "once")
-    assert "note: nonsense() answered 'sometimes', which is no kind, and is passed over" in ran.err
+    assert "note: nonsense() answered 'sometimes', which is not a kind, and is ignored" in ran.err
     notes = asked(cli, "KeyError", "--app", BILLED, "--task", "once")["notes"]
     assert notes == [
-        "nonsense() answered 'sometimes', which is no kind, and is passed over",
+        "nonsense() answered 'sometimes', which is not a kind, and is ignored",
         "broken() raised ZeroDivisionError and is passed over",
     ]
 

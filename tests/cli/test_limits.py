@@ -212,7 +212,7 @@ def test_costs_and_what_was_spent_are_given_and_shown(cli: Cli) -> None:
     assert (shown["cost"], shown["costs"], shown["spent"]) == (2, {"usd": 0.25}, {})
     held = cli("claim", "--agent", "a1", "--tasks", "think", "--json").json
     token = str(held["token"])
-    assert "no amount" in cli("complete", id, "--token", token, "--spent", "usd=lots", code=2).err
+    assert "not an amount" in cli("complete", id, "--token", token, "--spent", "usd=lots", code=2).err
     assert "units are" in cli("complete", id, "--token", token, "--spent", "token=5", code=2).err
     cli("release", id, "--token", token, "--spent", "usd=0.01")
     token = str(cli("claim", "--agent", "a1", "--tasks", "think", "--json").json["token"])

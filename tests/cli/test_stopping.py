@@ -36,7 +36,7 @@ if sys.modules["__main__"].__spec__.name == os.environ["SLOW_IN"]:
 """
 LOOK, CHILD = "limpet.cli.preflight", "limpet.runtime.child"
 WITHIN_S = 60
-SLACK_S = 4.0  # of a busy machine
+SLACK_S = 25.0  # of a busy machine, and less than the grace
 
 
 class Slow:
@@ -109,18 +109,29 @@ def test_a_worker_that_is_told_to_stop_while_its_app_is_imported_ends_with_0(
 @pytest.mark.parametrize("where", [LOOK, CHILD])
 def test_a_ctrl_c_in_the_terminal_is_for_the_command_alone(tmp_path: Path, where: str) -> None:
     """A terminal sends it to every process of the group, and to those that are just starting, too."""
-    with started(tmp_path, where) as slow:
-        deadline_s = time.monotonic() + WITHIN_S
-        hit: set[int] = set()
-        while not slow.pid():
-            assert slow.process.poll() is None, slow.said()
-            assert time.monotonic() < deadline_s
-            for child in psutil.Process(slow.process.pid).children():
-                hit.add(child.pid)
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.send_signal(signal.SIGINT)
-        assert slow.pid() in hit
-        assert slow.importing().is_running()
-        os.killpg(slow.process.pid, signal.SIGINT)
-        assert slow.process.wait(WITHIN_S) == 0
-        assert "Traceback" not in slow.said()
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with started(folder, where) as slow:
+            if not hit_while_it_starts(slow):
+                continue  # this test was too slow: once more
+            assert slow.importing().is_running()
+            os.killpg(slow.process.pid, signal.SIGINT)
+            assert slow.process.wait(WITHIN_S) == 0
+            assert "Traceback" not in slow.said()
+            return
+    raise AssertionError("no process was ever met while it started")
+
+
+def hit_while_it_starts(slow: Slow) -> bool:
+    """Send SIGINT to every child until the app is imported; whether the importing one was among them."""
+    deadline_s = time.monotonic() + WITHIN_S
+    hit: set[int] = set()
+    while not slow.pid():
+        assert slow.process.poll() is None, slow.said()
+        assert time.monotonic() < deadline_s
+        for child in psutil.Process(slow.process.pid).children():
+            hit.add(child.pid)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGINT)
+    return slow.pid() in hit

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from limpet import InvalidOption, Limpet, Queue, QueueFull, State, chain
+from limpet.client.connection import Connection
 from limpet.client.producer import Producer
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
@@ -62,7 +63,7 @@ async def test_an_app_lists_its_queues_with_what_it_says_of_them() -> None:
 
 @pytest.mark.parametrize("depth", [0, -1, True, 1.5, "many", 2**40])
 def test_a_depth_is_a_number_of_jobs(depth: object) -> None:
-    with pytest.raises(InvalidOption, match="number of jobs that may wait"):
+    with pytest.raises(InvalidOption, match="the number must be an integer from 1 to"):
         Queue("mail", depth=depth)  # type: ignore[arg-type]
 
 
@@ -135,11 +136,11 @@ async def test_nothing_waits_inside_a_transaction_of_the_caller(app: Limpet) -> 
 
 async def test_a_crowd_before_a_full_queue_is_refused_in_few_calls(counting: CountingStore) -> None:
     await counting.change_gates([GateChange("queue:mail", rule=GateRule("queue:mail", depth=5))])
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     mail, other = Lane("mail", "t"), Lane("default", "t")
 
     def job(lane: Lane) -> Job:
-        return Job(producer.post().new_id(), lane, Policy(), b"{}")
+        return Job(producer.batcher().new_id(), lane, Policy(), b"{}")
 
     jobs = [job(other if n % 10 == 0 else mail) for n in range(200)]
     answers = await asyncio.gather(*(producer.enqueue(each, ()) for each in jobs), return_exceptions=True)
@@ -162,7 +163,7 @@ async def test_a_store_that_falls_silent_then_is_told_to_everybody(
 
     await counting.change_gates([GateChange("queue:mail", rule=GateRule("queue:mail", depth=1))])
     monkeypatch.setattr(counting, "get", away)
-    producer = Producer(lambda: counting, 60)
-    jobs = [Job(producer.post().new_id(), Lane("mail", "t"), Policy(), b"{}") for _ in range(3)]
+    producer = Producer(Connection(lambda: counting), 60)
+    jobs = [Job(producer.batcher().new_id(), Lane("mail", "t"), Policy(), b"{}") for _ in range(3)]
     answers = await asyncio.gather(*(producer.enqueue(each, ()) for each in jobs), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnreachable] * 3

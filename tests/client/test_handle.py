@@ -23,6 +23,7 @@ from limpet import (
 )
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.lease import Note
+from limpet.stores.asking import attempts_of
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 
@@ -117,7 +118,7 @@ async def test_a_job_that_succeeded_in_the_end_has_no_error(app: Limpet) -> None
     await app.work(until_empty=True)
     status = await job.status()
     assert (status.state, status.attempt, status.error) == ("succeeded", 2, None)
-    assert "refused" in (await app.store.attempts(id_bytes(job.id)))[0].message
+    assert "refused" in (await attempts_of(app.store, id_bytes(job.id)))[0].message
 
 
 async def test_cancelling_a_waiting_job_takes_its_dependents_along(app: Limpet) -> None:

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from limpet import Limpet
+from limpet.client.connection import Connection
 from limpet.client.late import EnqueueTimeout
 from limpet.client.producer import Producer
 from limpet.core.errors import StoreError, StoreFull, UnknownParent
@@ -32,25 +33,25 @@ LANE, POLICY = Lane("default", "t"), Policy()
 
 
 def _job(producer: Producer, *, after: tuple[bytes, ...] = (), size: int = 2) -> Job:
-    return Job(producer.post().new_id(), LANE, POLICY, b"{}".ljust(size), after=after)
+    return Job(producer.batcher().new_id(), LANE, POLICY, b"{}".ljust(size), after=after)
 
 
 async def test_callers_of_one_loop_turn_share_one_round_trip(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     answers = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(50)))
     assert counting.calls == [50]
     assert len({answer.id for answer in answers}) == 50
 
 
 async def test_a_lone_caller_is_sent_at_once(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     for _ in range(3):
         await producer.enqueue(_job(producer), ())
     assert counting.calls == [1, 1, 1]
 
 
 async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
@@ -62,7 +63,7 @@ async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting:
 
 
 async def test_who_waits_for_a_key_keeps_nobody_else(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     keyed = asyncio.create_task(producer.enqueue(replace(_job(producer), unique=Unique("u")), ()))
     await counting.called.wait()
@@ -80,7 +81,7 @@ async def test_what_one_caller_has_joined_is_not_the_others(
     class Open:
         is_open = True
 
-    producer, seen = Producer(lambda: counting, 60), list[object]()
+    producer, seen = Producer(Connection(lambda: counting), 60), list[object]()
     plain = counting.enqueue
 
     async def enqueue(jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> list[Enqueued]:
@@ -94,7 +95,7 @@ async def test_what_one_caller_has_joined_is_not_the_others(
 
 
 async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     jobs = [_job(producer) for _ in range(16)]
     jobs[5] = _job(producer, after=(b"x" * 16,))
     answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
@@ -105,7 +106,7 @@ async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
 
 
 async def test_a_job_that_the_engine_cannot_write_fails_alone(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     jobs = [_job(producer) for _ in range(6)]
     jobs[2] = replace(jobs[2], tags=("caf\udce9",))
     answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
@@ -114,7 +115,7 @@ async def test_a_job_that_the_engine_cannot_write_fails_alone(counting: Counting
 
 
 async def test_large_payloads_do_not_share_more_than_a_bounded_call(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     await asyncio.gather(*(producer.enqueue(_job(producer, size=200_000), ()) for _ in range(100)))
     assert sum(counting.calls) == 100
     assert max(counting.calls) <= 22  # 4 MiB
@@ -123,7 +124,7 @@ async def test_large_payloads_do_not_share_more_than_a_bounded_call(counting: Co
 async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_again(
     counting: CountingStore, forward: Callable[[float], None]
 ) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     job = _job(producer)
     asking = asyncio.create_task(producer.enqueue(job, ()))
@@ -143,7 +144,7 @@ async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_agai
 async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(
     counting: CountingStore, forward: Callable[[float], None]
 ) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
@@ -158,7 +159,7 @@ async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(
 
 
 async def test_a_caller_that_gave_up_before_its_job_was_sent_stores_nothing(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
@@ -173,7 +174,7 @@ async def test_a_caller_that_gave_up_before_its_job_was_sent_stores_nothing(coun
 
 
 async def test_trouble_reaches_every_caller_as_an_error_of_its_own(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.trouble = StoreFull("no space", verb="enqueue")
     counting.trouble.__cause__ = OSError(28, "ENOSPC")
     errors = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(3)), return_exceptions=True)
@@ -185,7 +186,7 @@ async def test_trouble_reaches_every_caller_as_an_error_of_its_own(counting: Cou
 
 
 async def test_a_batch_that_is_not_answered_names_its_ids(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 0.05)
+    producer = Producer(Connection(lambda: counting), 0.05)
     counting.open_gate.clear()
     jobs = [_job(producer) for _ in range(3)]
     with pytest.raises(StoreError) as caught:
@@ -202,7 +203,7 @@ def test_two_event_loops_in_two_threads_use_one_producer() -> None:
     from tests.client.conftest import CountingStore
 
     store = CountingStore()
-    producer = Producer(lambda: store, 60)
+    producer = Producer(Connection(lambda: store), 60)
     ids: list[set[bytes]] = []
 
     async def many() -> None:
@@ -219,10 +220,10 @@ def test_two_event_loops_in_two_threads_use_one_producer() -> None:
 
 
 def test_loops_that_have_ended_are_let_go() -> None:
-    producer = Producer(lambda: SqliteStore(None), 5)
+    producer = Producer(Connection(lambda: SqliteStore(None)), 5)
 
     async def loop_of() -> weakref.ref[asyncio.AbstractEventLoop]:
-        producer.post()
+        producer.batcher()
         return weakref.ref(asyncio.get_running_loop())
 
     ended = [asyncio.run(loop_of()) for _ in range(5)]
@@ -232,7 +233,7 @@ def test_loops_that_have_ended_are_let_go() -> None:
 
 async def test_what_is_under_way_when_other_code_cancels_all_tasks_is_sent_again(counting: CountingStore) -> None:
     """As a handler does that shuts down what it takes for its own: callers waited for ever."""
-    producer = Producer(lambda: counting, 60)
+    producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()
     caller = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()

@@ -194,7 +194,11 @@ def test_what_cannot_be_meant_is_refused() -> None:
     refuse(lambda app: app.ai_queues(slow_retries=1), InvalidOption, "no number 'slow_retries'.*fast_retries")
     refuse(lambda app: app.ai_queues("a b"), InvalidOption, r"ai_queues\(name\)='a b'")
     refuse(lambda app: app.ai_queues("other"), UnknownQueue, "no queue 'other-fast'")
-    refuse(lambda app: app.task(queue=Queue("mail", concurrency=True))(print), InvalidOption, "is no number of jobs")
+    refuse(
+        lambda app: app.task(queue=Queue("mail", concurrency=True))(print),
+        InvalidOption,
+        "the number must be an integer ≥ 1",
+    )
     refuse(lambda app: app.task(queue=Queue("mail", 10**7))(print), InvalidOption, "limits nothing")
 
 

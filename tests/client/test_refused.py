@@ -92,11 +92,11 @@ async def test_what_was_said_not_to_be_stored_is_not_stored_later_with_its_neigh
     early, *patient = [asyncio.create_task(greet.enqueue(number)) for number in (1, 2, 3)]
     for _ in range(3):  # turns of the loop: they ask, and one call takes all
         await asyncio.sleep(0)
-    (post,) = app._client._producer._posts.values()
-    rest = post._plain._under_way[1:]
+    (batcher,) = app._client._producer._batchers.values()
+    rest = batcher._plain._under_way[1:]
     assert len(rest) == 2
-    for letter in rest:  # only the first has no time left
-        letter.until_s += PATIENCE_S
+    for pending in rest:  # only the first has no time left
+        pending.until_s += PATIENCE_S
     with pytest.raises(NotStored) as caught:
         await early
     server.start()

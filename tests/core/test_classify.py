@@ -512,13 +512,13 @@ def test_a_mapping_names_errors(kinds: dict[Any, Kind], error: BaseException, ki
 @pytest.mark.parametrize(
     ("option", "says", "fix"),
     [
-        ({ValueError: "permanant"}, "{ValueError: 'permanant'} is no kind", "did you mean 'permanent'?"),
-        ({ValueError: None}, "None} is no kind", "known: "),
+        ({ValueError: "permanant"}, "{ValueError: 'permanant'} is not a kind", "did you mean 'permanent'?"),
+        ({ValueError: None}, "None} is not a kind", "known: "),
         ({ValueError: "cancelled"}, "cannot cancel a job", "raise Cancel"),
-        ({int: "permanent"}, "int, which is no exception", "an exception class"),
+        ({int: "permanent"}, "int, which is not an exception class", "an exception class"),
         ({RateLimited: "permanent"}, "says itself", "signal"),
         ({200: "permanent"}, "200, which is no HTTP status", "400 to 599"),
-        ({True: "permanent"}, "True, which is no error", "exception class"),
+        ({True: "permanent"}, "True, which is not an error", "exception class"),
         ({"Flaky": "permanent"}, "'Flaky'", '"shop.errors.Flaky"'),
         ({"shop.errors:Flaky": "permanent"}, "'shop.errors:Flaky'", '"shop.errors.Flaky"'),
         ({"404": "permanent"}, "'404'", "a status such as 404 as a number"),

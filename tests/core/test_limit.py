@@ -131,7 +131,7 @@ def test_how_slow_an_adaptive_limit_may_go(limit: Limit, floor: int | None) -> N
         ({"adaptive": True}, "no rate"),
         ({"concurrency": 5, "adaptive": "5/m"}, "no rate"),
         ({"rate": "10/m", "adaptive": "11/m"}, "11/m"),
-        ({"rate": "10/s", "adaptive": "5/m"}, "a hundred times"),
+        ({"rate": "10/s", "adaptive": "5/m"}, "from a hundredth of"),
         ({"rate": "10/s", "adaptive": "soon"}, "soon"),
         ({"rate": "10/s", "adaptive": 5}, "5"),
         ({"rate": "10/s", "adaptive": True, "climb": 0}, "climb"),

@@ -529,7 +529,7 @@ def test_data_that_looks_like_a_reference_is_refused_beside_one(look_alike: Any)
 
 
 def test_a_handle_has_no_place_in_a_result() -> None:
-    with pytest.raises(NotSerialisable, match="the result\\[0\\]: a Ref is no value"):
+    with pytest.raises(NotSerialisable, match="the result\\[0\\]: a Ref is not a value"):
         encode_result([Ref(A)])
 
 

@@ -59,7 +59,7 @@ def test_amounts_are_stored_exactly_and_money_is_rounded_up(unit: str, value: An
     ],
 )
 def test_what_is_no_amount_is_refused_by_name(unit: str, value: Any) -> None:
-    with pytest.raises(InvalidOption, match=rf"spent=.* is no amount of {unit}"):
+    with pytest.raises(InvalidOption, match=rf"spent must be .*amount of {unit}, got|spent must be an integer"):
         amount_of(unit, value, what="spent")
 
 
@@ -104,12 +104,12 @@ def test_one_call_replaces_the_units_that_it_names() -> None:
 @pytest.mark.parametrize(
     ("cost", "says"),
     [
-        (-1, r"cost=-1 is no cost"),
-        (1.5, r"cost=1.5 is no cost"),
+        (-1, r"cost must be an integer ≥ 0, got -1"),
+        (1.5, r"cost must be an integer ≥ 0, got 1.5"),
         ({"token": 1}, r"cost counts 'token' \(units are cost, tokens"),
         ({"requests": 1}, r"counts 'requests' .*use 'cost'"),
-        ({"usd": -1}, r"cost\['usd'\]=-1 is no amount of usd"),
-        ({"tokens": 0.5}, r"cost\['tokens'\]=0.5 .*only dollars have fractions"),
+        ({"usd": -1}, r"cost\['usd'\] must be an amount of usd, got -1"),
+        ({"tokens": 0.5}, r"cost\['tokens'\] must be .*got 0.5 .*only dollars have fractions"),
         ({3: 1}, r"cost counts 3"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from tests.arch.tree import ROOT, modules, named
 from tests.chaos.test_kills import JOBS, KILLS
 
-PAGES = [ROOT / "README.md", ROOT / "docs" / "explanation" / "guarantees.md"]
+PAGES = [ROOT / "docs" / "explanation" / "guarantees.md"]
 PROOF = re.compile(r"\[`(test_\w+)`\]\(([^)]+)\)")
 ROW = re.compile(r"^\| (\d+) \| .*$", re.MULTILINE)
 
@@ -52,12 +52,13 @@ def test_every_face_says_the_same_of_this_release() -> None:
 
 
 def test_our_line_of_the_comparison_says_what_our_test_runs() -> None:
-    readme = (ROOT / "README.md").read_text()
-    (line,) = re.findall(r"^\| \*\*Limpet.*$", readme, re.MULTILINE)
-    assert "[nothing lost or stuck](tests/chaos/test_kills.py)" in line
+    page = (ROOT / "docs" / "explanation" / "compared.md").read_text()
+    (line,) = re.findall(r"^\| \*\*Limpet.*$", page, re.MULTILINE)
+    assert "[nothing lost or stuck](../../tests/chaos/test_kills.py)" in line
     assert f"{JOBS:,} jobs and {KILLS} kills in 20 s: on PostgreSQL with every change, on every engine" in " ".join(
-        readme.split()
+        page.split()
     )
+    assert f"{JOBS:,} jobs, a worker killed every second for {KILLS} s" in (ROOT / "README.md").read_text()
 
 
 def test_the_command_line_page_is_up_to_date() -> None:

@@ -109,7 +109,7 @@ async def test_a_page_says_when_it_has_looked_at_enough(bench: Bench) -> None:
     page = await bench.store.find(query, now_ms=bench.clock.now_ms)
     assert (page.jobs, page.complete) == ((), False)
     assert await pages(bench, Query(terms=query.terms, cursor=page.cursor)) == [old]
-    assert await bench.store.resolve(id_text(old)[-20:]) == [old]
+    assert await bench.ids_ending_in(id_text(old)[-20:]) == [old]
 
 
 async def test_a_cursor_of_another_query_or_none_at_all_is_refused(bench: Bench) -> None:
@@ -133,7 +133,7 @@ async def test_large_arguments_are_searched_and_shown(bench: Bench) -> None:
 
 
 async def oldest(bench: Bench, queue: str = "default") -> int | None:
-    views = {view.queue: view for view in await bench.store.queues()}
+    views = {view.queue: view for view in (await bench.store.count(queues=True)).queues}
     return views[queue].oldest_ready_at_ms
 
 
@@ -172,17 +172,17 @@ async def test_those_that_left_are_not_ahead(bench: Bench) -> None:
     await bench.cancel(*ids[:300])
     hand = bench.hand()
     taken = await hand.claim(100)
-    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    standing = await bench.store.inspect(ids[-1], now_ms=bench.clock.now_ms)
     assert standing is not None
     assert standing.ahead == 199
     await hand.release(*taken)
-    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    standing = await bench.store.inspect(ids[-1], now_ms=bench.clock.now_ms)
     assert standing is not None
     assert standing.ahead == 299
 
 
 async def test_more_than_a_thousand_ahead_are_not_counted(bench: Bench) -> None:
     ids = await bench.add_many(1_500)
-    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    standing = await bench.store.inspect(ids[-1], now_ms=bench.clock.now_ms)
     assert standing is not None
     assert (standing.ahead, standing.ahead_capped) == (1_000, True)

@@ -16,7 +16,7 @@ from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Finding
 from limpet.ops import Operator
-from limpet.stores.base import Repairs
+from limpet.stores.base import Examines
 from limpet.stores.redis import RedisStore
 from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
@@ -43,7 +43,7 @@ def operator(bench: Bench) -> Operator:
 
 async def repaired(bench: Bench) -> list[Difference]:
     """What a repair has put right; after it there is nothing more, and the books balance."""
-    assert isinstance(bench.store, Repairs)
+    assert isinstance(bench.store, Examines)
     planned = await operator(bench).repair(dry_run=True)
     report = await operator(bench).repair(reason="a test")
     assert {one.kind for one in planned.differences} <= {one.kind for one in report.differences}
@@ -167,7 +167,7 @@ async def test_running_jobs_that_no_session_holds_return(bench: Bench, vandal: V
     await bench.sweep(20_000, hand)
     assert len(await hand.claim(2)) == 2
     vandal.forget_leases()
-    assert isinstance(bench.store, Repairs)
+    assert isinstance(bench.store, Examines)
     report = await operator(bench).repair()
     assert any(one.kind == "lease" for one in report.differences)
     await bench.sweep(3_000, hand, other)
@@ -190,7 +190,7 @@ async def test_a_child_of_a_job_that_vanished_does_not_wait_for_ever(bench: Benc
 
 
 async def test_a_repair_counts_what_others_do_meanwhile(bench: Bench, vandal: Vandal) -> None:
-    assert isinstance(bench.store, Repairs)
+    assert isinstance(bench.store, Examines)
     await bench.declare(SMTP)
     for id in (await bench.add_many(40, limits=("smtp",), group="acme"))[::2]:
         vandal.remove(id)

@@ -23,7 +23,7 @@ from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.task import TaskSpec
 from limpet.core.text.duration import instant_ms, iso
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.ticker import Ticker
 from limpet.stores.base import Store
 from limpet_contract.bench import Bench
@@ -82,7 +82,9 @@ class Worker:
         mortal = cast(Store, Mortal(self.store, rng))
         clock = self.world.bench.clock
         tasks = {"work": TaskSpec.named("work")}
-        return Ticker(mortal, self.world.code, tasks, Patience(rng), rng, look_ms=LOOK_MS, clock=lambda: clock.now_ms)
+        return Ticker(
+            PatientStore(mortal, rng), self.world.code, tasks, rng, look_ms=LOOK_MS, clock=lambda: clock.now_ms
+        )
 
     async def look(self) -> None:
         now_ms = self.world.bench.clock.now_ms

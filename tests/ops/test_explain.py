@@ -11,7 +11,7 @@ from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Serves, SessionView
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import AttemptView, JobView, Page, Standing
+from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
 from limpet.ops.explain import Explanation, explain
 
 NOW = 1_700_000_000_000
@@ -27,7 +27,7 @@ VIEW = JobView(
     enqueued_at_ms=NOW - 5_000,
     due_at_ms=NOW - 5_000,
 )
-STANDING = Standing(VIEW, "active", (), 0, False, (), 1, 1, 1)
+STANDING = Inspection(VIEW, "active", (), 0, False, (), 1, 1, 1)
 
 
 def session(**serves: tuple[str, ...]) -> SessionView:
@@ -35,7 +35,7 @@ def session(**serves: tuple[str, ...]) -> SessionView:
 
 
 def ask(
-    standing: Standing, *attempts: AttemptView, sessions: tuple[SessionView, ...] = (), urgent: Page | None = None
+    standing: Inspection, *attempts: AttemptView, sessions: tuple[SessionView, ...] = (), urgent: Page | None = None
 ) -> Explanation:
     return explain(standing, now_ms=NOW, attempts=attempts, sessions=sessions, urgent=urgent)
 

@@ -77,7 +77,10 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
     assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
     (gate,) = await operator.set_limit("openai", LimitChange(rate="1000/m", adaptive="50/m"))
     assert (gate.rule.interval_us, gate.rule.floor) == (60_000, 50)
-    with pytest.raises(InvalidOption, match=r"limit:openai: the slowest rate '2000/m' is no slower rate than its own"):
+    with pytest.raises(
+        InvalidOption,
+        match=r"limit:openai: the slowest rate '2000/m' must be a rate from a hundredth of its own to its own",
+    ):
         await operator.set_limit("openai", LimitChange(adaptive="2000/m"))
     (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
     assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
@@ -131,17 +134,17 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"budgets": {"usd": "50"}}, r"the budget usd='50' has no period \(write usd=50/day; periods are minute"),
         ({"budgets": {"usd": "50/fortnight"}}, r"has the period 'fortnight', which is none"),
         ({"budgets": {"eur": "50/day"}}, r"the budget counts 'eur'"),
-        ({"budgets": {"usd": "x/day"}}, r"the budget usd='x' is no amount"),
+        ({"budgets": {"usd": "x/day"}}, r"the budget usd must be an amount of usd, got 'x'"),
         ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
         ({"buckets": {"tokens": "x"}}, r"tokens='x' cannot be read"),
         ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
         ({"buckets": {"tokens": "1/0s"}}, r"tokens='1/0s' cannot be read"),
-        ({"concurrency": 0}, r"concurrency=0 admits nobody \(use an integer, 1 or more; to stop the jobs, pause them"),
-        ({"concurrency": "5"}, r"concurrency='5' is no number of jobs"),
-        ({"concurrency": 1.5}, r"concurrency=1.5 is no number of jobs"),
-        ({"concurrency": True}, r"concurrency=True is no number of jobs"),
+        ({"concurrency": 0}, r"concurrency=0: the number must be ≥ 1 \(write 1 or more; to stop the jobs, pause them"),
+        ({"concurrency": "5"}, r"concurrency='5': the number must be an integer ≥ 1"),
+        ({"concurrency": 1.5}, r"concurrency=1.5: the number must be an integer ≥ 1"),
+        ({"concurrency": True}, r"concurrency=True: the number must be an integer ≥ 1"),
         ({"concurrency": 10**12}, r"limits nothing"),
-        ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0 admits nobody"),
+        ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0: the number must be ≥ 1"),
         ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
         ({"rate": "1/366d", "burst": 10**6}, r"fill up for more than a century"),
         ({"rate": "10/mi"}, r"rate='10/mi' cannot be read"),
@@ -329,7 +332,7 @@ async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: S
     with pytest.raises(InvalidArguments, match="the name after 'group:' is 257 characters long"):
         await operator.set_weight("group:" + "x" * 257, 2)
     for wrong in (0, 1_001, True):
-        with pytest.raises(InvalidOption, match="is no share"):
+        with pytest.raises(InvalidOption, match="a weight must be an integer ≥ 1, got"):
             await operator.set_weight("group:whale", wrong)
 
 

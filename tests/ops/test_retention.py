@@ -16,7 +16,7 @@ from limpet.ops import Operator
 from limpet.ops.retention import Kept
 from limpet.ops.shape import kept_shape
 from limpet.runtime.janitor import Janitor
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkerSettings
 from limpet.stores.base import Store
 from tests.ops.making import job, kill
@@ -106,9 +106,8 @@ async def test_a_worker_prunes_by_what_is_said(operator: Operator, store: Store)
     dead = await kill(store, job(queue="mail"), job(queue="other"))
     await operator.set_retention("mail", {"dead": 0})
     rng = random.Random(1)
-    janitor = Janitor(store, WorkerSettings(sweep_ms=1, prune_ms=1), Patience(rng), rng)
     swept = asyncio.Event()
-    janitor.on_sweep = swept.set
+    janitor = Janitor(PatientStore(store, rng), WorkerSettings(sweep_ms=1, prune_ms=1), rng, swept.set)
     living = asyncio.create_task(janitor.live(lambda: None))
     async with asyncio.timeout(60):
         while (await store.get(dead))[0] is not None:

@@ -7,8 +7,7 @@ import contextlib
 import psycopg
 import pytest
 
-from limpet.outbox.statements import statements
-from limpet.outbox.table import BATCH_BYTES
+from limpet.outbox.table import BATCH_BYTES, statements
 from tests.outbox.ground import Ground
 
 pytestmark = pytest.mark.postgres

@@ -13,7 +13,8 @@ from limpet.core.jobs.options import Options
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.tasks.task import TaskOptions, TaskSpec, build_job
-from limpet.runtime import Worker, WorkerSettings, WorkReport
+from limpet.runtime import Parts, Worker, WorkerPlan, WorkerSettings, WorkReport
+from limpet.runtime.settings import AppRef
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 
@@ -82,7 +83,17 @@ class Bench:
         return job.id
 
     def worker(self, settings: dict[str, Any] | None = None, **options: Any) -> Worker:
-        return Worker(self.store, self.tasks, WorkerSettings(**(settings or {})), **options)
+        """A worker for the declared tasks; `options` are fields of its plan, or of the app's parts."""
+        parts = {name: options.pop(name) for name in list(options) if name in Parts.__struct_fields__}
+        if isinstance(ref := options.get("app_ref"), str):
+            options["app_ref"] = AppRef(ref)
+        plan = WorkerPlan(
+            store=self.store,
+            parts=Parts(tasks=dict(self.tasks), **parts),
+            settings=WorkerSettings(**(settings or {})),
+            **options,
+        )
+        return Worker(plan)
 
     async def drain(self, settings: dict[str, Any] | None = None, **options: Any) -> WorkReport:
         """Work until nothing is ready."""

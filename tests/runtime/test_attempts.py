@@ -17,6 +17,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import Limit
 from limpet.runtime import current_job
+from limpet.stores.asking import attempts_of
 from tests.runtime.running import Bench, now_ms
 
 
@@ -33,7 +34,7 @@ async def test_an_error_is_retried_until_the_attempts_are_spent(bench: Bench) ->
     assert (report.retried, report.dead) == (2, 1)
     view = await bench.view(id)
     assert (view.state, view.error_type) == (State.dead, "ConnectionError")
-    assert [attempt.number for attempt in await bench.store.attempts(id)] == [1, 2, 3]
+    assert [attempt.number for attempt in await attempts_of(bench.store, id)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ async def test_a_soft_timeout_lets_the_handler_clean_up_and_counts_as_timeout(be
     id = await bench.put(bench.task(slow, timeout=0.02))
     await bench.drain()
     assert cleaned.is_set()
-    (attempt,) = await bench.store.attempts(id)
+    (attempt,) = await attempts_of(bench.store, id)
     assert (attempt.outcome, attempt.kind) == ("dead", "timeout")
 
 
@@ -117,7 +118,7 @@ async def test_a_handler_that_ignores_its_timeout_is_abandoned_and_its_slot_is_f
     report = await bench.drain({"concurrency": 1, "cleanup_ms": 10})
     let_go.set()
     assert (report.dead, report.succeeded) == (1, 1)
-    (attempt,) = await bench.store.attempts(stuck)
+    (attempt,) = await attempts_of(bench.store, stuck)
     assert attempt.kind == "timeout"
     assert "hard timeout" in attempt.message
     assert (await bench.view(after)).result == b'"ran"'
@@ -141,7 +142,7 @@ async def test_a_thread_out_of_time_sees_it_and_is_abandoned_at_the_hard_timeout
     assert await asyncio.to_thread(saw.wait, 60)
     let_go.set()
     assert (report.dead, report.succeeded) == (1, 1)
-    assert (await bench.store.attempts(stuck))[0].kind == "timeout"
+    assert (await attempts_of(bench.store, stuck))[0].kind == "timeout"
     assert (await bench.view(after)).result == b'"ran"'
 
 
@@ -356,7 +357,7 @@ async def test_arguments_that_no_longer_fit_are_dead_with_their_bytes_kept(bench
     await bench.drain()
     view = await bench.view(id)
     assert (view.state, view.args) == (State.dead, b'{"n":"text"}')
-    assert (await bench.store.attempts(id))[0].kind == "permanent"
+    assert (await attempts_of(bench.store, id))[0].kind == "permanent"
 
 
 @pytest.mark.parametrize("result", ["x" * 100, object()])
@@ -367,7 +368,7 @@ async def test_a_result_that_cannot_be_stored_is_dead_at_once(bench: Bench, resu
     id = await bench.put(bench.task(returns, retry=[0, 0, 0], max_result_bytes=50))
     await bench.drain()
     assert (await bench.view(id)).state is State.dead
-    assert len(await bench.store.attempts(id)) == 1
+    assert len(await attempts_of(bench.store, id)) == 1
 
 
 async def test_every_attempt_leaves_one_line_with_its_facts(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,6 +21,7 @@ from limpet.core.errors import LeaseLost, NotSerialisable, WrongContext
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.state import State
 from limpet.runtime import JobContext, current_job
+from limpet.stores.asking import attempts_of, joining
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
@@ -169,7 +170,7 @@ async def test_a_transaction_that_was_not_committed_is_a_failed_attempt(bench: B
     id = await bench.put(bench.task(forgets_once, retry=[0]))
     report = await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
-    first, last = await bench.store.attempts(id)
+    first, last = await attempts_of(bench.store, id)
     assert (first.outcome, first.type, last.outcome) == ("retried", "limpet.NotCommitted", "succeeded")
     assert effects(path) == ["done"]
     assert (report.succeeded, report.retried) == (1, 1)
@@ -348,7 +349,7 @@ async def test_the_handle_waits_for_the_truth(bench: Bench, path: str) -> None:
     job = await completing_jobs.isolated.enqueue(path)
     (held,) = await bench.claim_as("w", 1)
     conn = transaction(path)
-    assert await app.store.settle_on(conn, id_bytes(job.id), held.token, b'"noted"')
+    assert await joining(app.store, "complete a job").settle_on(conn, id_bytes(job.id), held.token, b'"noted"')
     conn.commit()
     conn.close()
     assert (await job.status()).state is State.running

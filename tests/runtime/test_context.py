@@ -13,7 +13,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Beat, Note, Pulse
 from limpet.core.jobs.state import State
 from limpet.core.tasks.codec import decode_json
-from limpet.runtime import JobContext, LeaseLost, current_job, keeper
+from limpet.runtime import JobContext, LeaseLost, WorkerEvents, current_job, keeper
 from tests.runtime.running import Bench
 
 
@@ -58,12 +58,10 @@ async def test_progress_and_log_lines_ride_on_the_next_beat(bench: Bench) -> Non
         await go_on.wait()
 
     id = await bench.put(bench.task(talks))
-    stop = asyncio.Event()
-    worker = bench.worker({"beat_ms": 10})
+    stop, beaten = asyncio.Event(), asyncio.Event()
+    worker = bench.worker({"beat_ms": 10}, events=WorkerEvents(on_beat=beaten.set))
     work = asyncio.create_task(worker.run(stop))
     await noted.wait()
-    beaten = asyncio.Event()
-    worker.on_beat = beaten.set
     notes: tuple[Note, ...] = ()
     while not notes:  # the beat that was under way when the handler spoke does not carry it yet
         await beaten.wait()

@@ -23,17 +23,19 @@ from limpet.core.limits.limit import Limit
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import Worker, current_job
 from limpet.runtime.attempt import Attempt
-from limpet.runtime.context import Desk
+from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
-from limpet.runtime.group import gone
+from limpet.runtime.process_group import gone
 from limpet.runtime.roster import Roster, kept_ms
+from limpet.stores.asking import attempts_of
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number
 from tests.runtime.running import Bench
 from tests.runtime.test_isolation import REF, appears
 
-SHORT = {"ttl_ms": 1_500, "beat_ms": 100}
+SHORT = {"ttl_ms": 3_000, "beat_ms": 100}  # for what is cut off
+CALM = {"ttl_ms": 60_000, "beat_ms": 100}  # for what keeps its lease, however busy the machine is
 ONE = [Limit("door", concurrency=1)]
 
 
@@ -82,8 +84,8 @@ class Cut:
         self.stop = asyncio.Event()
         self.work: asyncio.Task[Any] | None = None
 
-    def start(self, **options: Any) -> Worker:
-        worker = self.bench.worker(SHORT, **options)
+    def start(self, settings: dict[str, int] = SHORT, **options: Any) -> Worker:
+        worker = self.bench.worker(settings, **options)
         self.work = asyncio.create_task(worker.run(self.stop))
         return worker
 
@@ -265,7 +267,7 @@ async def test_a_handler_that_was_given_up_keeps_its_slot_until_it_ends(kind: st
     spec = cut.bench.task(fn, limits=ONE, timeout=0.02, hard_timeout=0.1)
     first = await cut.bench.put(spec, {"first": True})
     second = await cut.bench.put(spec, {"first": False})
-    worker = cut.start()
+    worker = cut.start(CALM)
     try:
         await until(lambda: stuck(worker) == 1)
         assert (await cut.bench.view(first)).state is State.running
@@ -275,7 +277,7 @@ async def test_a_handler_that_was_given_up_keeps_its_slot_until_it_ends(kind: st
         let_go.set()
     await cut.bench.until([first], State.dead)
     await cut.bench.until([second], State.succeeded)
-    assert (await cut.store.attempts(first))[0].kind == "timeout"
+    assert (await attempts_of(cut.store, first))[0].kind == "timeout"
     await until(lambda: stuck(worker) == 0)
     await cut.end()
 
@@ -287,7 +289,7 @@ async def test_the_supervisors_beats_count_and_a_late_start_is_refused(bench: Be
     spec, stopped = bench.task(plain), asyncio.Event()
     await bench.put(spec)
     (job,) = await bench.claim_as("w")
-    attempt = Attempt(job, spec, cast(Desk, None), asyncio.get_running_loop())
+    attempt = Attempt(job, spec, cast(JobChannel, None), asyncio.get_running_loop())
     attempt.stopper = lambda cause: stopped.set()
     with tempfile.TemporaryFile() as file:
         file.truncate(Roster.size(1))
@@ -328,7 +330,7 @@ async def test_a_worker_is_not_empty_while_a_handler_that_was_given_up_holds_a_s
     loop = asyncio.get_running_loop()
     spec = bench.task(slow, limits=ONE, timeout=0.02, hard_timeout=0.1)
     ids = [await bench.put(spec, {"first": first}) for first in (True, False)]
-    worker = bench.worker(SHORT)
+    worker = bench.worker(CALM)
     report = await worker.run(until_empty=True)
     assert (report.ending, ran) == ("empty", [True, False])
     assert [(await bench.view(id)).state for id in ids] == [State.dead, State.succeeded]
@@ -355,7 +357,7 @@ async def test_a_suspect_that_could_not_be_isolated_keeps_its_slot_too(bench: Be
         await bench.store.settle("earlier", job.token, [Lose(job.id, job.token, reason="a crash")])
         await bench.store.leave("earlier")
     await bench.put(spec)
-    worker = bench.worker(SHORT, app_ref="tests.nowhere:app")
+    worker = bench.worker(CALM, app_ref="tests.nowhere:app")
     report = await worker.run(until_empty=True)
     assert (report.dead, together) == (2, [1, 1])
 
@@ -376,6 +378,6 @@ async def test_a_thread_that_comes_back_while_the_loop_is_blocked_gives_its_slot
     loop = asyncio.get_running_loop()
     spec = bench.task(in_time, limits=ONE, timeout=None, hard_timeout=0.1)
     ids = [await bench.put(spec, {"first": first}) for first in (True, False)]
-    report = await asyncio.wait_for(bench.worker(SHORT).run(until_empty=True), 60)
+    report = await asyncio.wait_for(bench.worker(CALM).run(until_empty=True), 60)
     assert (report.succeeded, report.ending) == (2, "empty")
     assert [(await bench.view(id)).state for id in ids] == [State.succeeded] * 2

@@ -10,6 +10,7 @@ from limpet.core.endings.signals import RetryLater
 from limpet.core.jobs.lease import Claim, ClaimRequest, Wake
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import Limit
+from limpet.runtime import WorkerEvents
 from limpet.runtime.context import current_job
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench, Hesitant, Watched
@@ -347,8 +348,8 @@ async def test_an_idle_worker_asks_nothing_until_it_is_woken() -> None:
 
     spec = bench.task(noop)
     stop, ready = asyncio.Event(), asyncio.Event()
-    worker = bench.worker({"beat_ms": 60_000, "ttl_ms": 180_000})
-    worker.on_ready = ready.set
+    is_ready = WorkerEvents(on_ready=lambda info: ready.set())
+    worker = bench.worker({"beat_ms": 60_000, "ttl_ms": 180_000}, events=is_ready)
     work = asyncio.create_task(worker.run(stop))
     await ready.wait()
     while not (await store.sessions())[0].idle:

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,8 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import WorkReport, isolation
-from limpet.runtime.group import gone, runs
+from limpet.runtime.process_group import gone, runs
+from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number, pid
 from tests.runtime.running import Bench
@@ -84,25 +86,44 @@ async def test_an_async_function_may_run_in_a_process(processes: Bench) -> None:
 async def test_an_error_inside_keeps_its_type_and_traceback(processes: Bench) -> None:
     id = await processes.put(processes.tasks["fails"])
     await drain(processes)
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert (attempt.type, attempt.message) == ("ConnectionError", "from inside")
     assert "isolated_jobs" in attempt.traceback
     await processes.store.close()
 
 
+Times = Callable[[float], dict[str, float | None]]
+
+
+async def out_of_time(
+    bench: Bench, task: str, times: Times, marker: Path, **values: object
+) -> tuple[bytes, WorkReport]:
+    """Run a job that has begun and stays for ever until its time is over: a machine that is too slow gets more time."""
+    for enough_s in (0.2, 1, 5, 25):
+        spec = bench.task(app.tasks[task].fn, executor="process", **times(enough_s))
+        id = await bench.put(spec, {**values, "marker": str(marker)})
+        report = await drain(bench, job_processes=1)
+        if has_begun(marker):
+            return id, report
+    raise AssertionError("it never begins")
+
+
+def has_begun(marker: Path) -> bool:
+    return marker.exists()
+
+
 async def test_a_soft_timeout_is_raised_inside_a_sync_process_job(processes: Bench, tmp_path: Path) -> None:
-    id = await processes.put(processes.tasks["spins"], {"marker": str(tmp_path / "x")}, timeout=0.5)
-    await drain(processes)
+    id, _ = await out_of_time(processes, "spins", lambda s: {"timeout": s}, tmp_path / "x")
     assert (await processes.view(id)).result == b'"told"'
     await processes.store.close()
 
 
 async def test_a_hard_timeout_kills_the_process(processes: Bench, tmp_path: Path) -> None:
-    spec = processes.task(app.tasks["ignores"].fn, executor="process", timeout=0.05, hard_timeout=0.15)
-    id = await processes.put(spec, {"marker": str(tmp_path / "x")})
-    report = await drain(processes)
+    id, report = await out_of_time(
+        processes, "ignores", lambda s: {"timeout": s, "hard_timeout": s + 0.1}, tmp_path / "x"
+    )
     assert report.dead == 1
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert attempt.kind == "timeout"
     assert "hard timeout" in attempt.message
     await processes.store.close()
@@ -185,11 +206,11 @@ async def test_a_helper_that_outlives_its_job_keeps_neither_job_nor_place(
 
 async def test_a_hard_timeout_kills_what_the_job_has_started_too(processes: Bench, tmp_path: Path) -> None:
     marker = tmp_path / "helper"
-    spec = processes.task(app.tasks["forks"].fn, executor="process", timeout=0.05, hard_timeout=0.2)
-    id = await processes.put(spec, {"how": "hangs", "marker": str(marker)})
-    report = await drain(processes, job_processes=1)
+    id, report = await out_of_time(
+        processes, "forks", lambda s: {"timeout": None, "hard_timeout": s}, marker, how="hangs"
+    )
     assert report.dead == 1
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert "hard timeout" in attempt.message
     assert not runs(int(marker.read_text().split()[1]))
     await processes.store.close()
@@ -264,7 +285,7 @@ async def test_a_job_that_gets_no_process_is_lost_and_its_neighbours_go_on(
         return "done"
 
     if why == "could not be started":
-        monkeypatch.setattr("limpet.runtime.group.subprocess.Popen", no_files_left)
+        monkeypatch.setattr("limpet.runtime.process_group.subprocess.Popen", no_files_left)
     spec = TaskSpec.declare(pid, name="pid", executor="process", retry=None, max_lost=1)
     processes.tasks["pid"] = spec
     id, neighbour = await processes.put(spec), await processes.put(processes.task(innocent))

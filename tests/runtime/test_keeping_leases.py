@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from limpet.core.errors import StoreUnreachable
-from limpet.core.jobs.lease import Beat, Pulse, Serves
+from limpet.core.jobs.lease import Beat, Pulse
 from limpet.core.jobs.state import State
-from limpet.runtime import WorkerCutOff, WorkerFailed, WorkerSettings
+from limpet.runtime import Parts, WorkerCutOff, WorkerEvents, WorkerFailed, WorkerPlan, WorkerSettings
+from limpet.runtime.fence import Fence
 from limpet.runtime.keeper import Keeper, Notebook
+from limpet.runtime.local_queue import Demand, LocalQueue, Slots
+from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -162,8 +166,8 @@ async def test_a_worker_that_stays_cut_off_ends_loudly() -> None:
     async def noop() -> None: ...
 
     bench.task(noop)
-    worker = bench.worker({"beat_ms": 5, "cut_off_ms": 20})
-    worker.on_ready = lambda: setattr(store, "cut", True)
+    cut = WorkerEvents(on_ready=lambda info: setattr(store, "cut", True))
+    worker = bench.worker({"beat_ms": 5, "cut_off_ms": 20}, events=cut)
     with pytest.raises(WorkerCutOff, match="no beat"):
         await worker.run()
     await store.close()
@@ -189,8 +193,8 @@ async def test_a_keeper_that_dies_takes_the_worker_down() -> None:
     with pytest.raises(LookupError, match="at the first beat"):
         await bench.worker().run()
     store.bug = None
-    worker = bench.worker({"beat_ms": 5})
-    worker.on_ready = lambda: setattr(store, "bug", LookupError("later"))
+    breaks = WorkerEvents(on_ready=lambda info: setattr(store, "bug", LookupError("later")))
+    worker = bench.worker({"beat_ms": 5}, events=breaks)
     with pytest.raises(WorkerFailed, match="keeper died"):
         await worker.run()
     await store.close()
@@ -223,11 +227,17 @@ class SlowStore(SqliteStore):
         return await super().beat(beat, now_ms=now_ms)
 
 
+def keeper_of(store: Store, on_pulse: Callable[[Pulse, bool], None], settings: WorkerSettings | None = None) -> Keeper:
+    """A keeper of a session without jobs."""
+    plan = WorkerPlan(store=store, parts=Parts(tasks={}), settings=settings or WorkerSettings(), session="s")
+    held = LocalQueue({}, Slots(1), Slots(1), Slots(1), isolates=False, demand=Demand())
+    return Keeper(plan, Notebook(), held, Fence(plan.settings.ttl_ms, None), lambda: b"{}", on_pulse)
+
+
 async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session() -> None:
     store = SlowStore()
-    keeper = Keeper(store, "s", Serves(), WorkerSettings(), Notebook(), lambda: b"{}")
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    keeper.on_pulse = lambda pulse, first: heard.set_result(first)
+    keeper = keeper_of(store, lambda pulse, first: heard.set_result(first))
     starting = asyncio.create_task(keeper.start(lambda name, error: None))
     await asyncio.to_thread(store.asked.wait, 60)
     starting.cancel()
@@ -240,9 +250,9 @@ async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session()
 
 async def test_a_call_for_a_beat_that_comes_during_a_beat_is_not_lost() -> None:
     store = SlowStore()
-    keeper = Keeper(store, "s", Serves(), WorkerSettings(beat_ms=600_000, ttl_ms=1_800_000), Notebook(), lambda: b"{}")
     pulses: asyncio.Queue[bool] = asyncio.Queue()
-    keeper.on_pulse = lambda pulse, first: pulses.put_nowait(first)
+    seldom = WorkerSettings(beat_ms=600_000, ttl_ms=1_800_000)
+    keeper = keeper_of(store, lambda pulse, first: pulses.put_nowait(first), seldom)
     starting = asyncio.create_task(keeper.start(lambda name, error: None))
     await asyncio.to_thread(store.asked.wait, 60)
     keeper.beat_now()

@@ -202,5 +202,5 @@ async def test_what_cannot_be_written_or_read_is_not_the_jobs_problem(caplog: py
     assert (await bench.view(id)).state is State.succeeded
     said = [record.message for record in caplog.records]
     assert any("there is nothing to learn: no headers" in line and "of=str" in line for line in said)
-    assert any("a lesson about a limit was not written gate=limit:model" in line for line in said)
+    assert any("could not store a provider's limit gate=limit:model" in line for line in said)
     await store.close()

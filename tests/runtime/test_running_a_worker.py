@@ -11,7 +11,7 @@ import pytest
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import build_job
-from limpet.runtime import Worker, WorkerFailed, WorkerSettings
+from limpet.runtime import WorkerFailed
 from tests.runtime.running import Bench
 
 
@@ -242,7 +242,7 @@ async def test_two_event_loops_of_one_process_share_a_store(bench: Bench) -> Non
     ended: list[int] = []
 
     def other_loop() -> None:
-        report = asyncio.run(Worker(bench.store, bench.tasks, WorkerSettings()).run(until_empty=True))
+        report = asyncio.run(bench.drain())
         ended.append(report.succeeded)
 
     thread = threading.Thread(target=other_loop)

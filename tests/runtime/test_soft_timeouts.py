@@ -16,6 +16,7 @@ import uvloop
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import AttemptView, JobView
 from limpet.runtime import current_job
+from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -56,7 +57,7 @@ async def timed_out(
     try:
         id = await bench.put(bench.task(handler, timeout=timeout, hard_timeout=60))
         await bench.drain(**options)
-        attempts = await store.attempts(id)
+        attempts = await attempts_of(store, id)
         return await bench.view(id), attempts[0] if attempts else None
     finally:
         await store.close()

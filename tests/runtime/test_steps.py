@@ -23,9 +23,9 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.state import State
 from limpet.core.tasks.codec import decode_json
-from limpet.runtime import LeaseLost, current_job
+from limpet.runtime import LeaseLost, WorkerEvents, current_job
 from limpet.runtime.attempt import Attempt, Cause
-from limpet.runtime.keeper import StoreDesk
+from limpet.runtime.keeper import StoreChannel
 from limpet.runtime.steps import Steps
 from limpet.stores.base import RetryRequest
 from tests.runtime.running import Bench
@@ -567,16 +567,14 @@ async def test_a_sync_task_that_should_stop_hears_it_at_its_next_step(bench: Ben
             raise
 
     id = await bench.put(bench.task(pays))
-    stop = asyncio.Event()
-    worker = bench.worker({"beat_ms": 10})
+    stop, beaten = asyncio.Event(), asyncio.Event()
+    worker = bench.worker({"beat_ms": 10}, events=WorkerEvents(on_beat=beaten.set))
     work = asyncio.create_task(worker.run(stop))
     await started.wait()
     assert await bench.store.cancel([id], "not needed") == ["cancelling"]
-    life = worker._life
-    assert life is not None
-    attempt = next(iter(life._crew.running.values()))
-    beaten = asyncio.Event()
-    worker.on_beat = beaten.set
+    run = worker._run
+    assert run is not None
+    attempt = next(iter(run._executor.running.values()))
     while attempt.cause is None:
         await beaten.wait()
         beaten.clear()
@@ -659,9 +657,9 @@ async def test_a_store_that_is_away_does_not_cost_the_record(
 async def test_what_a_cancelled_step_has_done_is_recorded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function has run, its record is on its way, and the attempt is cancelled."""
     saving, stopped = asyncio.Event(), asyncio.Event()
-    save, stop_attempt = StoreDesk.save, Attempt.stop
+    save, stop_attempt = StoreChannel.save, Attempt.stop
 
-    async def slowly(self: StoreDesk, job: Claimed, note: Note) -> bool:
+    async def slowly(self: StoreChannel, job: Claimed, note: Note) -> bool:
         saving.set()
         await stopped.wait()
         for _ in range(10):
@@ -672,7 +670,7 @@ async def test_what_a_cancelled_step_has_done_is_recorded(bench: Bench, monkeypa
         stop_attempt(self, cause, reason)
         stopped.set()
 
-    monkeypatch.setattr(StoreDesk, "save", slowly)
+    monkeypatch.setattr(StoreChannel, "save", slowly)
     monkeypatch.setattr(Attempt, "stop", stops)
 
     async def pays() -> None:

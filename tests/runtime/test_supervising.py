@@ -13,9 +13,9 @@ import pytest
 
 from limpet.core.endings.transition import Lose, Release
 from limpet.core.jobs.lease import Held
+from limpet.runtime.child_messages import CUT_OFF, FAILED, STOPPED, Ready
+from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.log import JsonLines
-from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import CUT_OFF, FAILED, STOPPED, Ready
 from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
@@ -99,9 +99,9 @@ def test_a_json_line_carries_the_fields_of_the_event() -> None:
 async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard_ready, beat_ms = Offspring.heard_ready, 20
+    heard_ready, beat_ms = ChildProcess.heard_ready, 20
 
-    async def heard_late(child: Offspring) -> Ready | None:
+    async def heard_late(child: ChildProcess) -> Ready | None:
         ready = await heard_ready(child)
         os.kill(child.pid, signal.SIGSTOP)
         async with asyncio.timeout(60):
@@ -110,30 +110,27 @@ async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
         os.kill(child.pid, signal.SIGCONT)
         return ready
 
-    monkeypatch.setattr(Offspring, "heard_ready", heard_late)
+    monkeypatch.setattr(ChildProcess, "heard_ready", heard_late)
     settings = SupervisorSettings(
         app_ref="tests.cli.shop:app",
         path=(str(Path.cwd()),),
         url=f"sqlite:///{tmp_path / 'jobs.db'}",
         worker=WorkerSettings(beat_ms=beat_ms),
     )
-    supervisor = Supervisor(settings)
-    supervisor.on_ready = lambda child: supervisor.stop()
+    supervisor = Supervisor(settings, lambda child: supervisor.stop())
     assert await supervisor.run() == STOPPED
 
 
 @pytest.mark.parametrize("app", ["tests.cli.shop:app", "tests.cli.nowhere:app"])
 async def test_five_children_in_a_row_that_end_without_a_job_end_the_command(tmp_path: Path, app: str) -> None:
     settings = SupervisorSettings(app_ref=app, path=(str(Path.cwd()),), url=f"sqlite:///{tmp_path / 'jobs.db'}")
-    supervisor = Supervisor(settings)
     seen: set[int] = set()
 
-    def kill(child: Offspring) -> None:
+    def kill(child: ChildProcess) -> None:
         seen.add(child.pid)
         child.kill()
 
-    supervisor.on_ready = kill
-    assert await supervisor.run() == FAILED
+    assert await Supervisor(settings, kill).run() == FAILED
     assert len(seen) == (5 if app == "tests.cli.shop:app" else 0)
 
 

@@ -23,9 +23,8 @@ from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, Schedule, removal
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.patience import Patience
-from limpet.runtime.ticker import Ticker
-from limpet.runtime.ticks import Ticks
+from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.ticker import Ticker, Ticks
 from limpet.runtime.timetable import Timetable
 from limpet.stores.base import MARK, Store
 from limpet.stores.sqlite import SqliteStore
@@ -450,7 +449,7 @@ async def test_many_schedules_that_are_due_at_once_are_shared_out(stage: Stage) 
     code = [declared(Every("1h"), name=f"s{number}") for number in range(40)]
     counting = Counting(stage.store, MARK)
     tickers = [
-        Ticker(cast(Store, counting), code, TASKS, Patience(rng), rng, clock=lambda: stage.clock.now_ms)
+        Ticker(PatientStore(cast(Store, counting), rng), code, TASKS, rng, clock=lambda: stage.clock.now_ms)
         for rng in map(random.Random, range(3))
     ]
     for ticker in tickers:

@@ -11,8 +11,7 @@ import pytest
 
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.state import State
-from limpet.runtime import WorkerFailed
-from limpet.runtime.settler import Settler
+from limpet.runtime import WorkerEvents, WorkerFailed
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
@@ -54,7 +53,9 @@ async def test_a_handler_that_cancels_all_tasks_of_its_loop_costs_no_other_job(b
     assert (report.succeeded, report.lost, report.retried) == (7, 0, 0)
 
 
-@pytest.mark.parametrize("part", ["settler", "learner", "janitor", "ticker", "bypass", "listener", "fetcher", "crier"])
+@pytest.mark.parametrize(
+    "part", ["settler", "learner", "janitor", "ticker", "bypass", "listener", "fetcher", "event-log-tailer"]
+)
 async def test_a_part_that_other_code_cancels_is_started_again(bench: Bench, part: str) -> None:
     runs: list[int] = []
 
@@ -66,9 +67,8 @@ async def test_a_part_that_other_code_cancels_is_started_again(bench: Bench, par
         runs.append(n)
 
     poison, spec = bench.task(reaches_in), bench.task(good)
-    worker = bench.worker()
     ready, stop = asyncio.Event(), asyncio.Event()
-    worker.on_ready = ready.set
+    worker = bench.worker(events=WorkerEvents(on_ready=lambda info: ready.set()))
     running = asyncio.create_task(worker.run(stop))
     await ready.wait()
     await bench.until([await bench.put(poison)], State.succeeded)
@@ -161,15 +161,11 @@ async def test_ends_that_cannot_be_written_are_handed_on_and_their_session_is_no
     bench = Bench(Closed(None))
     handed: list[Transition] = []
 
-    def keep(settler: Settler) -> None:
-        handed.extend(settler.left()[0])
-
     async def works() -> int:
         return 7
 
     id = await bench.put(bench.task(works))
-    worker = bench.worker()
-    worker.on_unwritten = keep
+    worker = bench.worker(events=WorkerEvents(on_unwritten=lambda ends, spent: handed.extend(ends)))
     with pytest.raises(WorkerFailed):
         await worker.run(until_empty=True)
     (held,) = await bench.store.held(worker.session)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from limpet.core.jobs.lease import Serves
-from limpet.runtime import watch as watching
-from limpet.runtime.lookout import Lookout
-from limpet.runtime.orders import Ready
+from limpet.runtime import child_watch as watching
+from limpet.runtime.child_messages import Ready
+from limpet.runtime.child_watch import ChildWatch, Seen
+from limpet.runtime.loop_monitor import LoopMonitor
+from limpet.runtime.process_state import ProcessState, _from_ps, _seconds, process_state
 from limpet.runtime.roster import Roster, kept_ms
 from limpet.runtime.settings import WorkerSettings
-from limpet.runtime.vitals import Vitals, _from_ps, _seconds, vitals
-from limpet.runtime.watch import Seen, Watch
 
 LEASE_MS, BEAT_MS, SILENT_MS, END_MS = 15_000, 5_000, 300_000, 34_000
 SETTINGS = WorkerSettings(ttl_ms=LEASE_MS, beat_ms=BEAT_MS)
@@ -79,7 +79,7 @@ class Scene:
     def __init__(self, roster: Roster, pid: int, clock: Clock) -> None:
         self.child = Child(roster, pid)
         self.clock = clock
-        self.watch = Watch(self.child, SETTINGS, SILENT_MS, END_MS)  # type: ignore[arg-type]  # a child without a socket
+        self.watch = ChildWatch(self.child, SETTINGS, SILENT_MS, END_MS)  # type: ignore[arg-type]  # a child without a socket
         for say in (roster.turn, self.beat, roster.thread):
             say()
 
@@ -117,7 +117,7 @@ async def test_a_blocked_loop_is_told_of_after_a_lease_and_ends_after_five_minut
     assert await scene.sentence(15, scene.beat, roster.thread) is None
     assert not caplog.records
     assert await scene.sentence(2, scene.beat, roster.thread) is None
-    assert [record.limpet["event"] for record in caplog.records] == ["child is silent, its loop does not turn"]  # type: ignore[attr-defined]
+    assert [record.limpet["event"] for record in caplog.records] == ["child is silent, its event loop is blocked"]  # type: ignore[attr-defined]
     assert await scene.sentence(300, scene.beat, roster.thread) == (284, "kill")
     assert len(caplog.records) == 2  # not a line per second
 
@@ -134,8 +134,8 @@ async def test_a_child_that_is_still_loading_its_app_may_hang_for_long(scene: Sc
 async def test_a_busy_child_whose_interpreter_is_held_ends_after_five_minutes(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = Vitals("R", 0.0)
-    monkeypatch.setattr(watching, "vitals", lambda pid: Vitals(busy.state, scene.clock.s))
+    busy = ProcessState("R", 0.0)
+    monkeypatch.setattr(watching, "process_state", lambda pid: ProcessState(busy.state, scene.clock.s))
     assert await scene.sentence(400) == (301, "kill")
 
 
@@ -180,21 +180,21 @@ def test_what_was_not_watched_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_system_says_whether_a_process_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
-    for ask in (vitals, _from_ps):
+    for ask in (process_state, _from_ps):
         well = ask(sleeper.pid)
         assert well is not None
         assert not well.stopped
     stop(sleeper.pid)
-    for ask in (vitals, _from_ps):
+    for ask in (process_state, _from_ps):
         found = ask(sleeper.pid)
         assert found is not None
         assert found.stopped
-    used = vitals(os.getpid())
+    used = process_state(os.getpid())
     assert used is not None
     assert used.cpu_s > 0
     sleeper.kill()
     sleeper.wait()
-    assert vitals(sleeper.pid) is None
+    assert process_state(sleeper.pid) is None
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ def test_processor_time_is_read_as_every_system_writes_it(said: str, seconds: fl
 
 def test_a_lookout_says_where_a_loop_stands(roster: Roster, caplog: pytest.LogCaptureFixture) -> None:
     roster.turn()
-    lookout = Lookout(roster, WorkerSettings(ttl_ms=20, beat_ms=10))
-    lookout.start()
+    monitor = LoopMonitor(roster, WorkerSettings(ttl_ms=20, beat_ms=10))
+    monitor.start()
     deadline_s = time.monotonic() + 60
     while not caplog.records and time.monotonic() < deadline_s:
         time.sleep(0.001)  # this is the loop that stands still
     (record,) = caplog.records
     assert "test_a_lookout_says_where_a_loop_stands" in record.limpet["stack"]  # type: ignore[attr-defined]
     assert roster.still_ms() < 60_000
-    lookout.stop()
+    monitor.stop()

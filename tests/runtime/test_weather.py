@@ -16,7 +16,7 @@ from limpet.core.jobs.lease import Claim, ClaimRequest
 from limpet.core.jobs.state import State
 from limpet.core.limits.budget import Budget
 from limpet.runtime import WorkerFailed, current_job
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
@@ -114,7 +114,7 @@ async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pyte
     assert {(await bench.view(id)).state for id in ids} == {State.succeeded}
     view = await bench.view(bad)
     assert (view.state, view.error_type) == (State.dead, "limpet.Unwritable")
-    assert sum("it is buried" in line for line in caplog.messages) == 1
+    assert sum("the job is dead now" in line for line in caplog.messages) == 1
     assert len(store.seqs) == len(set(store.seqs))
     await store.close()
 
@@ -261,7 +261,7 @@ async def test_a_job_stays_on_the_roster_until_its_end_is_written() -> None:
 
 async def test_only_a_call_that_failed_says_that_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
     """A wait for wake-ups ends by the clock of this process, whatever the store does."""
-    patience, failed, back = Patience(random.Random(1)), asyncio.Event(), asyncio.Event()
+    store, failed, back = PatientStore(SqliteStore(None), random.Random(1)), asyncio.Event(), asyncio.Event()
 
     async def claim() -> str:
         if not back.is_set():
@@ -271,9 +271,9 @@ async def test_only_a_call_that_failed_says_that_the_store_is_back(caplog: pytes
 
     async def wait() -> None: ...
 
-    claiming = asyncio.create_task(patience.ask("claim", claim))
+    claiming = asyncio.create_task(store.ask("claim", claim))
     await failed.wait()
-    await patience.ask("wait", wait)
+    await store.ask("wait", wait)
     assert "store is back" not in caplog.text
     back.set()
     assert await claiming == "a job"

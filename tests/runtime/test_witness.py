@@ -12,6 +12,7 @@ import pytest
 from limpet.core.jobs.lease import Pulse
 from limpet.core.jobs.state import State
 from limpet.ops import Operator
+from limpet.runtime import WorkerEvents
 from limpet.runtime.witness import SURE_S, Witness
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
@@ -92,8 +93,7 @@ async def test_a_worker_lives_through_an_emptied_store(tmp_path: Path, caplog: p
         return 0
 
     await bench.put(running)
-    worker = bench.worker({"beat_ms": 20})
-    worker.on_other_store = publish
+    worker = bench.worker({"beat_ms": 20}, events=WorkerEvents(on_other_store=publish))
     stop = asyncio.Event()
     working = asyncio.create_task(worker.run(stop))
     async with asyncio.timeout(60):

@@ -11,7 +11,7 @@ from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, REVISION, Schedule, read_schedule, source_of
 from limpet.core.schedules.when import When
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.ticker import Ticker
 from limpet.stores.base import MARK, Store
 from limpet_contract.bench import Bench
@@ -45,7 +45,7 @@ class Stage:
         """A worker's ticker, moved by hand."""
         rng = random.Random(1)
         known = TASKS if tasks is None else tasks
-        return Ticker(store or self.store, code, known, Patience(rng), rng, clock=lambda: self.clock.now_ms)
+        return Ticker(PatientStore(store or self.store, rng), code, known, rng, clock=lambda: self.clock.now_ms)
 
     async def tick(self, *code: Schedule) -> None:
         """Let a worker that has just started do what is due."""

@@ -13,7 +13,8 @@ from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Serves, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Counts, FlowView, JobView, Query, Term
-from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer, Store
+from limpet.stores.asking import examined, joining
+from limpet.stores.base import CancelAnswer, Joins, RetryAnswer, RetryRequest, SignalAnswer, Store
 from limpet_contract.hand import Hand
 from limpet_contract.harness import Clock, Harness, Transactional, Visitor
 from limpet_contract.making import JobOptions, make_job
@@ -173,6 +174,15 @@ class Bench:
                 return jobs
             query = Query(limit=500, newest_first=False, cursor=page.cursor)
 
+    async def ids_ending_in(self, suffix: str) -> list[bytes]:
+        """The jobs that the end of an id names."""
+        return [job.id for job in (await self.store.find(Query(suffix=suffix))).jobs]
+
+    @property
+    def joined(self) -> Joins:
+        """The store as one that takes part in the caller's transaction."""
+        return joining(self.store, "enqueue")
+
     # -- the books
 
     async def check_books(self) -> Books:
@@ -187,7 +197,7 @@ class Bench:
         assert found == {key: number for key, number in counts.now.items() if number}, "counters and jobs differ"
         await self._check_holders([job for job in jobs if job.state is State.running])
         await self._check_flows(jobs)
-        accounts = await self.store.accounts()
+        accounts = await examined(self.store).accounts()
         for account in accounts:
             gate = account.gate
             assert not account.leaked, f"{gate.key} counts {gate.used} slots, and running jobs hold {account.slots}"

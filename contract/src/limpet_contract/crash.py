@@ -28,11 +28,11 @@ Caller = Literal["repeats", "dies"]
 MODES: tuple[Mode, ...] = ("never sent", "unheard")
 CALLERS: tuple[Caller, ...] = ("repeats", "dies")
 
-# `open` and `close` are the harness's business; `enqueue_on` and `settle_on` happen in a caller's own transaction.
+# `open` and `close` are the business of the harness.
 VERBS = frozenset(
     name
     for name, member in vars(Store).items()
-    if inspect.iscoroutinefunction(member) and name not in ("open", "close", "enqueue_on", "settle_on")
+    if inspect.iscoroutinefunction(member) and name not in ("open", "close")
 )
 
 

@@ -11,6 +11,7 @@ from limpet.core.jobs.job import Job, Unique
 from limpet.core.jobs.lease import Claimed, Note, Serves, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, Entry, Query, Retention, Term
+from limpet.stores.asking import examined
 from limpet_contract.bench import Bench
 from limpet_contract.making import JobOptions, make_job
 
@@ -162,16 +163,15 @@ class Story:
         await store.find(Query(), now_ms=now_ms)
         await store.find(Query(terms=(Term("flow", id_text(self.flow)),)), now_ms=now_ms)
         await store.flows()
-        await store.resolve(id_text(self.ids["plain"])[-6:])
-        await store.attempts(self.ids["guilty"])
+        await store.find(Query(suffix=id_text(self.ids["plain"])[-6:]))
+        await store.inspect(self.ids["guilty"])
         await store.causes()
-        await store.count()
-        await store.queues()
-        await store.standing(self.ids["later"], now_ms=now_ms)
+        await store.count(queues=True)
+        await store.inspect(self.ids["later"], now_ms=now_ms)
         await store.gates()
-        await store.accounts()
+        await examined(store).accounts()
         await store.sessions()
-        await store.check()
+        await examined(store).check()
         await store.watch(self.ids["plain"], 1_000)
         await store.wait("teller", 1)
 

@@ -10,6 +10,7 @@ import click
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import amounts, command, duration, json_value
 from limpet.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
+from limpet.stores.asking import attempts_of
 
 if TYPE_CHECKING:
     from limpet.ops import LeaseAnswer
@@ -45,7 +46,7 @@ async def claim_body(
                 terminal.answer({"id": None})
             terminal.say("nothing to claim")
             return NOTHING.exit
-        shape = claimed_shape(claimed, await store.attempts(claimed.id))
+        shape = claimed_shape(claimed, await attempts_of(store, claimed.id))
     if terminal.machine:
         terminal.answer(shape)
         return OK.exit

@@ -119,7 +119,7 @@ def _error(target: str) -> type[BaseException]:
             known = [each for each, value in vars(found).items() if _is_error(value)]
             module, dot, last = target.rpartition(".")
             fix = f"write {module}:{last}" if dot and ":" not in target else did_you_mean(name, known)
-            raise InvalidOption(f"{target!r} is no exception: {place!r} has no {name!r}", fix=fix)
+            raise InvalidOption(f"{target!r} is not an exception: {place!r} has no {name!r}", fix=fix)
         found = getattr(found, name)
     if not _is_error(found):
         what = "an instance" if isinstance(found, BaseException) else f"of type {type(found).__name__}"
@@ -136,7 +136,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, colon, value = text.partition(":")
         if not colon or not name.strip():
-            raise click.BadParameter(f"{text!r} is no header: write 'retry-after: 12'", param_hint="--header")
+            raise click.BadParameter(f"{text!r} is not a header: write 'retry-after: 12'", param_hint="--header")
         found[name.strip()] = value.strip()
     return found
 

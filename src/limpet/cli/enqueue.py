@@ -142,7 +142,7 @@ async def _result(
         if terminal.json:
             terminal.answer(shape)  # there is no result, but there is a job: its id must not be lost
         if isinstance(error, ResultTimeout):  # it advises a call from Python; here a command is nearer
-            fix = f"it goes on; wait longer or ask: limpet explain {handle.id}"
+            fix = f"the job stays in the queue; wait longer, or see why it waits: limpet explain {handle.id}"
             raise ResultTimeout(error.message, fix=fix) from error
         raise
     (view,) = await app.store.get([id_bytes(handle.id)])

@@ -146,7 +146,7 @@ async def _ends(
 
 
 def _print_sql(terminal: Terminal, ends: Ends) -> int:
-    from limpet.outbox.statements import schema
+    from limpet.outbox.table import schema
 
     text = schema(ends.place.dialect)
     if terminal.json:

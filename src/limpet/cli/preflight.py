@@ -21,6 +21,8 @@ from msgspec import Struct
 
 from limpet.core.errors import LimpetError
 from limpet.core.jobs.view import Finding
+from limpet.stores.asking import examined
+from limpet.stores.base import Store
 from limpet.stores.sending import tell_refusals_at_once
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class Answer(Struct, frozen=True):
 
 async def ask(question: Question, stop: asyncio.Event) -> Answer | None:
     """Look at an app in a fresh process; None when `stop` was set before there was an answer."""
-    from limpet.runtime.offspring import deaf_to_ctrl_c
+    from limpet.runtime.child_process import deaf_to_ctrl_c
 
     with deaf_to_ctrl_c():
         process = await asyncio.create_subprocess_exec(
@@ -120,10 +122,10 @@ async def look(question: Question) -> Answer:
     if not answer.shared:
         return answer
     try:
-        patience = _patience(question)
-        await patience("open", app.store.open)
-        await patience("publish", app.publish)
-        return msgspec.structs.replace(answer, findings=tuple(await patience("check", app.store.check)))
+        ask = _ask(app.store, question)
+        await ask("open", app.store.open)
+        await ask("publish", app.publish)
+        return msgspec.structs.replace(answer, findings=tuple(await ask("check", examined(app.store).check)))
     finally:
         await app.close()
 
@@ -132,17 +134,17 @@ async def _once(verb: str, call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-def _patience(question: Question) -> Patient:
+def _ask(store: Store, question: Question) -> Patient:
     """How the store is asked: once, or again and again while it is away, as a running worker does."""
     if not question.wait_ms:
         return _once
     from limpet.core.text.duration import text_of_ms
     from limpet.runtime.log import setup_logging
-    from limpet.runtime.patience import Patience
+    from limpet.runtime.patient_store import PatientStore
 
     setup_logging(question.log, question.log_level, name="limpet.worker")
     hint = f"the start waits up to {text_of_ms(question.wait_ms)}; with --no-wait it ends instead"
-    return Patience(random.Random(), question.wait_ms, hint=hint).ask
+    return PatientStore(store, random.Random(), question.wait_ms, hint=hint).ask
 
 
 def main() -> int:

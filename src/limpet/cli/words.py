@@ -120,7 +120,7 @@ def amounts(words: Sequence[str], flag: str) -> dict[str, int | float]:
         try:
             amount: int | float = int(number) if number.isdecimal() else float(number)
         except ValueError:
-            raise click.BadParameter(f"{flag} {word!r} is no amount: write tokens=1834 or usd=0.02") from None
+            raise click.BadParameter(f"{flag} {word!r} is not an amount: write tokens=1834 or usd=0.02") from None
         if unit in found:
             raise click.BadParameter(f"{flag} {unit}= is given twice: add it up")
         found[unit] = amount

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
-from limpet.client.purse import Purse
+from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.work import JobSpec
 from limpet.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from limpet.core.gate import GateRule
@@ -14,7 +14,7 @@ from limpet.core.jobs.options import longer_wait
 from limpet.core.tasks.task import TaskSpec, build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
-# Who waits for whom, in one step: an engine notes each, and nobody else gets a turn meanwhile.
+# Parents of all jobs in one step: an engine notes each, and other calls wait meanwhile.
 MAX_DEPENDENCIES: Final = 100_000
 
 # One chunk of a bulk that need not be atomic: large enough to be fast, small enough to stay far from the bounds.
@@ -29,7 +29,7 @@ class Batch:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
-        self.purse = Purse()
+        self.precheck = BudgetPrecheck()
         self.wait_ms: int | None = None  # for room in a full queue: the longest that one of its jobs asks for
         self._bytes = 0
         self._dependencies = 0
@@ -43,7 +43,7 @@ class Batch:
         assert isinstance(item, JobSpec)
         self.wait_ms = longer_wait(self.wait_ms, item.options.wait_ms)
         if spec.budgets:
-            self.purse.add(spec, job, f"jobs[{index}]: ")
+            self.precheck.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)
         self._bytes += len(job.args)
         self._dependencies += len(job.after)

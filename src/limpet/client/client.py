@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from limpet.client.batch import Batch
 from limpet.client.bridge import Bridge
+from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
@@ -17,7 +18,6 @@ from limpet.client.handle import Explain, Explained, JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.options import CallOptions
 from limpet.client.producer import Producer
-from limpet.client.purse import Purse
 from limpet.client.registry import Published
 from limpet.client.work import JobSpec, Work
 from limpet.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
@@ -30,10 +30,11 @@ from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import decode_json
 from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
+from limpet.stores.asking import joining
 from limpet.stores.base import Store
 from limpet.stores.callers import joined
 
-# Building jobs is pure computation; every so many the loop gets a turn, so a big batch delays nobody by more than ms.
+# Building jobs is pure computation: after this many the loop gets a turn, so a big batch delays no other task for long.
 _TURN: Final = 500
 
 T = TypeVar("T")
@@ -79,8 +80,8 @@ class Client:
         self._explain = explain
         self._flows = flows
         self._outbox = outbox
-        self._producer = Producer(lambda: connection.store, settings.enqueue_timeout_s)
-        self._published = Published(lambda: connection.store)
+        self._producer = Producer(connection, settings.enqueue_timeout_s)
+        self._published = Published(connection)
 
     # -- what handles ask
 
@@ -121,38 +122,25 @@ class Client:
         """Store one job; with `conn`, when the caller's own transaction commits."""
         if options.conn is not None:
             return await self._enqueue_on(options.conn, spec, values, options)
-        post = self._producer.post()
-        job, rules = build_job(spec, values, options, id=options.id or post.new_id())
+        batcher = self._producer.batcher()
+        job, rules = build_job(spec, values, options, id=options.id or batcher.new_id())
         if spec.budgets:
-            purse = Purse()
-            purse.add(spec, job)
-            await self._check(purse)
+            precheck = BudgetPrecheck()
+            precheck.add(spec, job)
+            await self._check(precheck)
         if joined():
-            # A call of its own: the store must see whose transaction it may wait for, and refuse nobody else with it.
-            (answer,) = await self._send_when_room([job], rules, options.wait_ms)
+            # A call of its own: the store must see whose transaction it may wait for, and refuse no other job with it.
+            (answer,) = await self._producer.enqueue_batch([job], rules, wait_ms=options.wait_ms)
         elif options.wait_ms is None:
-            answer = await post.add(job, rules)
+            answer = await batcher.add(job, rules)
         else:
-            answer = await self._producer.with_room(options.wait_ms, lambda: post.add(job, rules))
+            answer = await batcher.add_when_room(job, rules, options.wait_ms)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
-    async def _send_when_room(
-        self,
-        jobs: Sequence[Job],
-        rules: Sequence[GateRule],
-        wait_ms: int | None,
-        stored: Sequence[str] = (),
-        *,
-        again: str = "",
-    ) -> list[Enqueued]:
-        return await self._producer.with_room(
-            wait_ms, lambda: self._producer.enqueue_batch(jobs, rules, stored, again=again)
-        )
-
-    async def _check(self, purse: Purse) -> None:
+    async def _check(self, precheck: BudgetPrecheck) -> None:
         """Refuse what its budgets never have room for and, where the code asks for that, what they have not now."""
-        if purse:
-            await self._in_time("gates", purse.check(self.store))
+        if precheck:
+            await self._in_time("gates", precheck.check(self.store))
 
     async def _enqueue_on(
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
@@ -160,9 +148,9 @@ class Client:
         """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
         job, rules = build_job(spec, values, options, id=options.id or self._producer.new_id())
         if spec.budgets:
-            purse = Purse()
-            purse.add(spec, job)
-            purse.check_declared()
+            precheck = BudgetPrecheck()
+            precheck.add(spec, job)
+            precheck.check_declared()
         return (await self._put_on(conn, [job], rules))[0]
 
     async def _put_on(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[JobHandle[Any]]:
@@ -178,7 +166,8 @@ class Client:
     ) -> list[tuple[bytes, bool]]:
         outbox = self._outbox()
         if outbox is None:
-            return [(answer.id, answer.existing) for answer in await self.store.enqueue_on(conn, jobs, rules)]
+            stored = await joining(self.store, "enqueue").enqueue_on(conn, jobs, rules)
+            return [(answer.id, answer.existing) for answer in stored]
         await outbox.put(conn, jobs, rules)
         # Whether a job is a duplicate is known when it is relayed, so none is called one here.
         return [(job.id, False) for job in jobs]
@@ -222,7 +211,7 @@ class Client:
                 fix="leave atomic out; for more jobs than one call takes, call again before you commit",
             )
         handles: list[JobHandle[Any]] = []
-        batch, count, new_id = Batch(), 0, self._producer.post().new_id
+        batch, count, new_id = Batch(), 0, self._producer.batcher().new_id
         for count, item in enumerate(jobs, 1):
             if ids is not None and count > len(ids):
                 raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
@@ -260,19 +249,21 @@ class Client:
         self,
         jobs: Sequence[Job],
         rules: Sequence[GateRule],
-        purse: Purse,
+        precheck: BudgetPrecheck,
         conn: object = None,
         *,
         wait_ms: int | None = None,
     ) -> list[tuple[bytes, bool]]:
         """Store all jobs of a flow or none: (id, whether it was there) of each. Parents come first in `jobs`."""
         if conn is None:
-            await self._check(purse)
-            answers = await self._send_when_room(jobs, rules, wait_ms, again="await its .enqueue() again")
+            await self._check(precheck)
+            answers = await self._producer.enqueue_batch(
+                jobs, rules, again="await its .enqueue() again", wait_ms=wait_ms
+            )
             return [(answer.id, answer.existing) for answer in answers]
         if wait_ms is not None:
             refuse_waiting()
-        purse.check_declared()
+        precheck.check_declared()
         if self._outbox() is not None:
             _refuse_late_duplicates(jobs)
         return await self._answers_on(conn, jobs, rules)
@@ -303,11 +294,11 @@ class Client:
             if conn is not None:
                 if batch.wait_ms is not None:
                     refuse_waiting()
-                batch.purse.check_declared()
+                batch.precheck.check_declared()
                 return await self._put_on(conn, batch.jobs, rules)
-            await self._check(batch.purse)
+            await self._check(batch.precheck)
             stored = [handle.id for handle in before]
-            answers = await self._send_when_room(batch.jobs, rules, batch.wait_ms, stored)
+            answers = await self._producer.enqueue_batch(batch.jobs, rules, stored, wait_ms=batch.wait_ms)
         except UsageError as error:
             if not before:
                 raise

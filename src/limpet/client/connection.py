@@ -1,4 +1,4 @@
-"""Remembers the store of this process: opened on first use, opened anew after a fork."""
+"""Remembers the store of this process: opened on first use, and opened again after a fork."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class FlowStatus(Struct, frozen=True):
 
 
 class FlowHandle:
-    """One stored flow, by its id. Costs nothing to keep; every question is asked anew."""
+    """One stored flow, by its id. Costs nothing to keep; every question asks the store."""
 
     __slots__ = ("_desk", "_raw", "name")
 

@@ -20,6 +20,7 @@ from limpet.core.jobs.view import JobView
 from limpet.core.limits.spending import public_spent, spent_of
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
+from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
 
 R_co = TypeVar("R_co", covariant=True)
@@ -101,7 +102,7 @@ class JobStatus(Struct, frozen=True):
 
 
 class JobHandle(Refers, Generic[R_co]):
-    """One stored job, by its id. Costs nothing to keep; every question is asked anew.
+    """One stored job, by its id. Costs nothing to keep; every question asks the store.
 
     As an argument of another job it stands for its result: that job waits for it, and gets the value.
 
@@ -205,7 +206,7 @@ async def value_of(desk: Desk, view: JobView) -> Any:
     id = id_text(view.id)
     if view.state is State.cancelled:
         raise JobCancelled(f"job {id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
-    attempts = await desk.store.attempts(view.id)
+    attempts = await attempts_of(desk.store, view.id)
     last = next((attempt for attempt in reversed(attempts) if attempt.type), None)
     error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
     raise JobDead(

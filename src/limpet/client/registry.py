@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from limpet.client.connection import Connection
 from limpet.core.jobs.retention import DECLARED, States, control_of, said_in
 from limpet.core.tasks.declaration import KIND, Declaration, read_declaration
 from limpet.core.tasks.task import TaskSpec
@@ -41,16 +42,16 @@ async def publish_retention(store: Store, said: Mapping[str, States], served: Co
 class Published:
     """The published tasks, read again when they may have changed."""
 
-    def __init__(self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, connection: Connection, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connection = connection
         self._clock = clock
         self._specs: dict[str, TaskSpec] = {}
         self._read_at: float | None = None
 
     async def spec(self, name: str, max_payload_bytes: int) -> TaskSpec:
-        """The task of that name; one that nobody published takes any JSON object and waits for its worker."""
+        """The task of that name; one that was not published takes any JSON object and waits for its worker."""
         if self._read_at is None or self._clock() - self._read_at > _FRESH_S:
-            found = [read_declaration(control) for control in await self._store().controls(KIND)]
+            found = [read_declaration(control) for control in await self._connection.store.controls(KIND)]
             self._specs = {one.name: one.spec() for one in found if one is not None}
             self._read_at = self._clock()
         spec = self._specs.get(name)

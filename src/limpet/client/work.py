@@ -29,7 +29,7 @@ class Work(Refers, Generic[H_co]):
 
     label = "work"
     name: str | None = None  # before the names of its nodes
-    unsure: Flow  # there when nobody knows whether it is stored: the store did not answer in time
+    unsure: Flow  # there when the store did not answer in time: its jobs may be stored
 
     async def enqueue(self, *, conn: Any = None) -> H_co:
         """Store all its jobs in one step, all or none, as one flow; the handle of what comes out at its end.

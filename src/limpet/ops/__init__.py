@@ -6,7 +6,7 @@ from limpet.ops.calendar import NextRun, ScheduleView, TickView
 from limpet.ops.explain import Explanation
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
-from limpet.ops.operator import JobDetail, Operator
+from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
 from limpet.ops.reason import Reason
 from limpet.ops.schedule_runs import Backfill
@@ -20,7 +20,6 @@ __all__ = [
     "Explanation",
     "Flows",
     "InvalidQuery",
-    "JobDetail",
     "LeaseAnswer",
     "LimitChange",
     "NextRun",

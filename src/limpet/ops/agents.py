@@ -27,6 +27,7 @@ from limpet.core.limits.spending import Bill, spending_from
 from limpet.core.text.storable import checked_text, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of
+from limpet.stores.asking import attempts_of
 from limpet.stores.base import NOTHING_SPENT, Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
@@ -230,7 +231,7 @@ class Agents:
         """When it was put off first, of as often as that counts: a durable wait between starts anew."""
         if not view.held:
             return None
-        put_off = [one for one in await self.store.attempts(view.id) if one.outcome in ("held", "snoozed")]
+        put_off = [one for one in await attempts_of(self.store, view.id) if one.outcome in ("held", "snoozed")]
         return next((one.finished_at_ms for one in put_off[-view.held :]), None)
 
     async def _claimed(self, view: JobView) -> Claimed:

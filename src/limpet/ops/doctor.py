@@ -23,7 +23,7 @@ from limpet.ops.repair import FIX, books
 from limpet.ops.shape import stuck_places
 from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.witness import changed_stores
-from limpet.stores.asking import all_gates
+from limpet.stores.asking import all_gates, examined
 from limpet.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
@@ -38,17 +38,17 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     counts = await store.count()
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
-    accounts, gates = await store.accounts(), list(await all_gates(store))
+    accounts, gates = await examined(store).accounts(), list(await all_gates(store))
     tasks = await declared_tasks(store)
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
-        *await store.check(),
+        *await examined(store).check(),
         *_engine(store.features, took_ms),
         *changed_stores(sessions),
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
-        *_waits(await store.queues(), now_ms),
+        *_waits((await store.count(queues=True)).queues, now_ms),
         *_gates(gates, tasks, now_ms),
         *_dead(counts),
         *_conservation(counts),

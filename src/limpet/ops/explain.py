@@ -11,7 +11,7 @@ from limpet.core.flows.steps import APPROVAL, SLEEP, Waiting, waits_of
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import AttemptView, JobView, Page, Standing
+from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.position import position
 from limpet.ops.reason import Reason, ago, instant, when_words
@@ -38,7 +38,7 @@ class Explanation:
 
 
 def explain(
-    standing: Standing,
+    standing: Inspection,
     *,
     now_ms: int,
     attempts: Sequence[AttemptView] = (),
@@ -109,7 +109,7 @@ def _given_up(view: JobView, since_ms: int, now_ms: int) -> Iterator[Reason]:
 
 
 def _waiting(
-    standing: Standing,
+    standing: Inspection,
     attempts: Sequence[AttemptView],
     sessions: Sequence[SessionView],
     urgent: Page | None,
@@ -152,7 +152,7 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
     return reason.code.endswith("paused") or reason.code in ("breaker_open", "never_fits")
 
 
-def _parents(standing: Standing) -> Iterator[Reason]:
+def _parents(standing: Inspection) -> Iterator[Reason]:
     # Those that have failed first: they are what somebody has to look at.
     found = sorted(standing.parents, key=lambda each: each[1] not in (State.dead, State.cancelled))
     if len(found) > MOST_PARENTS:
@@ -198,7 +198,7 @@ def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
     return Reason("scheduled", f"it is scheduled to start {when}", until)
 
 
-def _no_worker(standing: Standing, sessions: Sequence[SessionView]) -> Iterator[Reason]:
+def _no_worker(standing: Inspection, sessions: Sequence[SessionView]) -> Iterator[Reason]:
     lane = standing.view.lane
     if standing.able:
         return

@@ -26,7 +26,7 @@ async def known(store: Store, kind: Kind) -> set[str]:
     """Every name of that kind that jobs, gates, live workers or published tasks mention."""
     names = {gate.key.partition(":")[2] for gate in await store.gates(f"{kind}:")}
     if kind == "queue":
-        names.update(view.queue for view in await store.queues())
+        names.update(view.queue for view in (await store.count(queues=True)).queues)
         names.update(await declared_queues(store))
     if kind == "task":
         names.update(task for (_, task, _) in (await store.count()).now)

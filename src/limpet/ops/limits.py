@@ -86,7 +86,7 @@ class LimitChange:
         """The rules with the operator's numbers in place of their own, each with what the audit log keeps."""
         found: list[tuple[GateRule, dict[str, object]]] = []
         if self.depths and not gate_key.startswith("queue:"):
-            raise InvalidOption(f"{gate_key} is no queue: only queues have a depth", fix="name a queue: queue:NAME")
+            raise InvalidOption(f"{gate_key} is not a queue: only queues have a depth", fix="name a queue: queue:NAME")
         if self.depths or any(number is not None for number in (self.rate, self.concurrency, self.adaptive)):
             facts: dict[str, object] = {"rate": self.rate, "burst": self.burst, "concurrency": self.concurrency}
             facts |= {"adaptive": self.adaptive, **self.depths}

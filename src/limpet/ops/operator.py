@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -17,16 +17,14 @@ from limpet.core.jobs.lease import SessionView, Signal
 from limpet.core.jobs.retention import Keep
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import (
-    AttemptView,
     CauseView,
     Counts,
     Entry,
     Finding,
-    JobView,
+    Inspection,
     Page,
     Query,
     QueueView,
-    Standing,
 )
 from limpet.core.limits.budget import base_of
 from limpet.core.tasks.template import checked_key
@@ -54,22 +52,13 @@ from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import RepairReport, repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import Kept, clear_retention, retention, set_retention
-from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
+from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
 from limpet.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
 _DEAD = frozenset({State.dead})
-
-
-@dataclass(frozen=True)
-class JobDetail:
-    """One job with everything that is known about it."""
-
-    view: JobView
-    attempts: tuple[AttemptView, ...]
-    standing: Standing | None
 
 
 class Operator:
@@ -105,23 +94,23 @@ class Operator:
         """The id that `text` names, whole or by its unique end."""
         return await resolve(self.store, text)
 
-    async def job(self, id: str | bytes) -> JobDetail:
+    async def job(self, id: str | bytes) -> Inspection:
         """Everything about one job."""
         raw = id if isinstance(id, bytes) else await self.resolve(id)
-        view = await view_of(self.store, raw)
-        attempts = await self.store.attempts(raw)
-        return JobDetail(view, tuple(attempts), await self.store.standing(raw, now_ms=self._asked_ms))
+        found = await self.store.inspect(raw, now_ms=self._asked_ms)
+        if found is None:
+            raise not_stored(raw)
+        return found
 
     async def explain(self, id: str | bytes) -> Explanation:
         """Why the job is not running, or what became of it."""
-        detail = await self.job(id)
-        standing = detail.standing or Standing(detail.view, "idle", (), 0, False, (), 1, 1, 1)
+        found = await self.job(id)
         return explain(
-            standing,
+            found,
             now_ms=self.now_ms(),
-            attempts=detail.attempts,
+            attempts=found.attempts,
             sessions=await self.store.sessions(),
-            urgent=await more_urgent(self.store, detail.view),
+            urgent=await more_urgent(self.store, found.view),
         )
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
@@ -130,7 +119,7 @@ class Operator:
 
     async def queues(self) -> list[QueueView]:
         """Every queue in one look: those that hold or held jobs, and those that live workers serve."""
-        found = {view.queue: view for view in await self.store.queues()}
+        found = {view.queue: view for view in (await self.store.count(queues=True)).queues}
         declared = {gate.key: gate for gate in await declared_gates(self.store)}
         for name in await declared_queues(self.store):
             found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))

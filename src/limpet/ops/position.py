@@ -11,7 +11,7 @@ from msgspec import Struct
 from limpet.core.jobs.job import URGENT
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import JobView, Page, Query, Standing, Term
+from limpet.core.jobs.view import Inspection, JobView, Page, Query, Term
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.reason import Reason
 from limpet.stores.base import Store
@@ -47,7 +47,7 @@ async def more_urgent(store: Store, view: JobView) -> Page | None:
     return await store.find(Query(states=frozenset({State.ready}), terms=terms, limit=MOST_URGENT, newest_first=False))
 
 
-def position(standing: Standing, sessions: Sequence[SessionView], urgent: Page | None, *, free: bool) -> Reason:
+def position(standing: Inspection, sessions: Sequence[SessionView], urgent: Page | None, *, free: bool) -> Reason:
     """Where a ready job stands; `free`: no limit, pause or breaker stops it."""
     view = standing.view
     able = [session for session in sessions if _can(session, view)]

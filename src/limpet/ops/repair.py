@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from limpet.core.errors import WrongContext
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.view import Counts, Finding
 from limpet.ops.bulk import Decision
-from limpet.stores.base import Repairs, Store
+from limpet.stores.asking import examined
+from limpet.stores.base import Store
 
 SMALL: Final = 20_000  # stored jobs that doctor compares with the counters: a second or two of reading, on Redis
 FIX: Final = "limpet doctor --repair"
@@ -28,7 +28,7 @@ class RepairReport:
 
 async def repair(store: Store, decision: Decision, *, dry_run: bool, now_ms: int | None) -> RepairReport:
     """Compare, or put right; what is changed is in the audit log, and that it began is there before the first step."""
-    engine = _repairing(store)
+    engine = examined(store)
     if dry_run:
         return RepairReport(tuple(await engine.repair(dry_run=True, now_ms=now_ms)), dry_run=True)
     await store.append([decision.entry(now_ms)])
@@ -41,24 +41,13 @@ async def repair(store: Store, decision: Decision, *, dry_run: bool, now_ms: int
     return RepairReport(tuple(found), dry_run=False)
 
 
-def _repairing(store: Store) -> Repairs:
-    if not isinstance(store, Repairs):
-        raise WrongContext(
-            f"the {store.features.name} engine cannot repair its store",
-            fix="restore it from a backup, or use its tools",
-        )
-    return store
-
-
 async def books(store: Store, counts: Counts) -> list[Finding]:
     """Whether counters and indexes say what the records say; a large store is not read whole for that."""
-    if not isinstance(store, Repairs):
-        return []
     stored = sum(counts.now.values())
     if stored > SMALL:
         text = f"the store holds {stored:,} jobs, more than {SMALL:,}: its counters were not compared with its records"
         return [Finding("ok", "books", text, f"{FIX} --dry-run compares them, whatever the size")]
-    found = [each for each in await store.repair(dry_run=True) if each.kind not in _TOLD]
+    found = [each for each in await examined(store).repair(dry_run=True) if each.kind not in _TOLD]
     if not found:
         return [Finding("ok", "books", f"counters and indexes say what the {stored:,} stored records say")]
     words = "; ".join(words_of(each) for each in found[:_SHOWN])

@@ -31,7 +31,6 @@ from limpet.ops.bulk import Decision, Progress
 from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
 from limpet.ops.known import UnknownName
 from limpet.ops.schedule_runs import At, Backfill, backfill, run_now, ticks_within
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.base import Store
 
 H = TypeVar("H")
@@ -338,7 +337,7 @@ class Schedules(Generic[H]):
 
     async def _at(self) -> At:
         if self._clock is None:
-            return At(await engine_now_ms(self.store), None)
+            return At(await self.store.now(), None)
         return At(self._clock(), self._clock())
 
 

@@ -40,7 +40,7 @@ async def resolve(store: Store, text: str) -> bytes:
         raise InvalidOption(
             f"{text!r} is not a job id", fix=f"give the whole id, or its last {SHORTEST_SUFFIX} or more characters"
         )
-    found = await store.resolve(text)
+    found = [job.id for job in (await store.find(Query(suffix=text))).jobs]
     if not found:
         raise JobNotFound(f"no job id ends in {text!r}", fix="it never was, or it was pruned")
     if len(found) > 1:
@@ -53,8 +53,13 @@ async def view_of(store: Store, id: bytes) -> JobView:
     """The job with this id."""
     (view,) = await store.get([id])
     if view is None:
-        raise JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
+        raise not_stored(id)
     return view
+
+
+def not_stored(id: bytes) -> JobNotFound:
+    """The refusal of an id that no job has."""
+    return JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
 
 
 async def walk(store: Store, query: Query, *, now_ms: int | None = None) -> AsyncIterator[list[JobView]]:

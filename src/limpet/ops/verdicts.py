@@ -230,7 +230,7 @@ def _broken(classifiers: Sequence[Classifier], error: BaseException) -> Iterable
         else:
             kind = getattr(said, "kind", said)
             if kind is not None and kind not in SAYABLE:
-                yield f"{_function(classifier)}() answered {said!r:.60}, which is no kind, and is passed over"
+                yield f"{_function(classifier)}() answered {said!r:.60}, which is not a kind, and is ignored"
 
 
 def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | None = None) -> str:

@@ -37,7 +37,9 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
         raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or group:NAME")
     checked_key(rest, what=f"the name after '{kind}:'")
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST:
-        raise InvalidOption(f"a weight of {weight!r} is no share", fix=f"use 1 (the usual one) to {MOST:,}")
+        raise InvalidOption(
+            f"a weight must be an integer ≥ 1, got {weight!r}", fix=f"use 1 (the usual one) to {MOST:,}"
+        )
     await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
     return Weight(name, weight)
 

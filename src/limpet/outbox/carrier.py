@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -19,15 +19,49 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.text.storable import storable
-from limpet.outbox.log import outbox_log
 from limpet.outbox.row import Letter, Row, Unreadable, unpack
-from limpet.outbox.table import Table, Turn
-from limpet.outbox.waits import Waits
+from limpet.outbox.table import Kind, Table, Turn, outbox_log
 from limpet.stores.base import MARK, Store
 
 BATCH: Final = 500  # rows: a commit of the database and a call of the store are shared by so many
 
 Step = Literal["moved", "idle", "busy"]
+
+
+FIRST_S: Final = 1.0
+LONGEST_S: Final = 15.0  # a queue that is resumed gets its jobs within this time
+
+
+class _Wait(Struct):
+    pause_s: float
+    until_s: float
+
+
+class Waits:
+    """Jobs of these kinds stay in the line, in their order, while others pass them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[Kind, _Wait] = {}
+
+    def put(self, kind: Kind) -> bool:
+        """It was refused (again): leave it alone for a while, longer each time. True when that is new."""
+        known = self._kinds.get(kind)
+        pause_s = FIRST_S if known is None else min(LONGEST_S, 2 * known.pause_s)
+        self._kinds[kind] = _Wait(pause_s, self._clock() + pause_s)
+        return known is None
+
+    def now(self) -> list[Kind]:
+        """Those that are not to be tried yet."""
+        now_s = self._clock()
+        return [kind for kind, wait in self._kinds.items() if wait.until_s > now_s]
+
+    def went(self, kind: Kind) -> bool:
+        """A job of this kind was taken. True when it had been waiting."""
+        return self._kinds.pop(kind, None) is not None
+
+    def __len__(self) -> int:
+        return len(self._kinds)
 
 
 class Report(Struct):

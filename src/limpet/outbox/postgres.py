@@ -17,8 +17,7 @@ from psycopg.rows import tuple_row
 from limpet.core.errors import UsageError
 from limpet.outbox.place import Place
 from limpet.outbox.row import Row
-from limpet.outbox.statements import statements
-from limpet.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, is_named_at, missing, named_at
+from limpet.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, is_named_at, missing, named_at, statements
 from limpet.stores.shown import redacted
 
 CONNECT_S: Final = 5

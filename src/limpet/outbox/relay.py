@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 
 from limpet.core.errors import StoreError, StoreUnreachable
 from limpet.outbox.carrier import BATCH, Carrier, Report, Step
-from limpet.outbox.log import outbox_log
-from limpet.outbox.table import Table
+from limpet.outbox.table import Table, outbox_log
 from limpet.stores.base import Store
 
 T = TypeVar("T")

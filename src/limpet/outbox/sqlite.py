@@ -17,11 +17,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from limpet.outbox.log import outbox_log
 from limpet.outbox.place import Place
 from limpet.outbox.row import Row
-from limpet.outbox.statements import statements
-from limpet.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, is_named_at, missing, named_at
+from limpet.outbox.table import (
+    BATCH_BYTES,
+    Failed,
+    Kind,
+    Tally,
+    Turn,
+    away,
+    is_named_at,
+    missing,
+    named_at,
+    outbox_log,
+    statements,
+)
 from limpet.stores.open import SqliteUrl, parse_url
 from limpet.stores.sqlite.library import library
 

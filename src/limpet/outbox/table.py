@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import secrets
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from functools import cache
+from importlib.resources import files
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from limpet.core.errors import StoreUnreachable, UsageError
 from limpet.outbox.place import Place
 from limpet.outbox.row import Row
+from limpet.stores.callers import Dialect
 from limpet.stores.extras import extra_of, install_line
 
 BATCH_BYTES = 4 * 1024 * 1024  # of one batch: far below what a store takes, so that nobody waits long for it
@@ -95,6 +100,26 @@ class Table(Protocol):
         """Let go of the connection. Idempotent; another call opens it again."""
 
 
+_NAME: Final = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+
+
+@cache
+def statements(dialect: Dialect) -> dict[str, str]:
+    """Statement name → SQL, with numbered marks for its values."""
+    parts = _NAME.split((files("limpet.outbox") / "sql" / f"{dialect}.sql").read_text("utf-8"))
+    return {name: _plain(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def schema(dialect: Dialect) -> str:
+    """What makes the tables, for the reader's own migrations; each statement leaves alone what is there."""
+    return statements(dialect)["create"] + ";\n"
+
+
+def _plain(body: str) -> str:
+    lines = [line for line in body.splitlines() if not line.startswith("--")]
+    return "\n".join(lines).strip().rstrip(";")
+
+
 def open_table(place: Place, namespace: str) -> Table:
     """The tables at a place. Nothing is connected yet."""
     # Lazy: a driver is imported when its URL is met.
@@ -110,6 +135,16 @@ def open_table(place: Place, namespace: str) -> Table:
             raise
         raise UsageError(f"{place.shown} needs a package that is not installed", fix=install_line(extra)) from error
     return PostgresTable(place, namespace)
+
+
+logger: Final = logging.getLogger("limpet.outbox")
+
+
+def outbox_log(level: int, event: str, **fields: object) -> None:
+    """One line; formatters find the same facts as a mapping under `record.limpet`."""
+    if logger.isEnabledFor(level):
+        words = "".join(f" {name}={value}" for name, value in fields.items())
+        logger.log(level, "%s%s", event, words, extra={"limpet": {"event": event, **fields}})
 
 
 def named_at(home: str) -> str:

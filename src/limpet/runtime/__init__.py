@@ -2,7 +2,16 @@
 
 from limpet.core.errors import LeaseLost
 from limpet.runtime.context import JobContext, current_job, worker_loop
-from limpet.runtime.settings import App, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.settings import (
+    App,
+    Parts,
+    WorkerCutOff,
+    WorkerEvents,
+    WorkerFailed,
+    WorkerPlan,
+    WorkerSettings,
+    WorkReport,
+)
 from limpet.runtime.worker import Worker
 
 __all__ = [
@@ -13,7 +22,9 @@ __all__ = [
     "WorkReport",
     "Worker",
     "WorkerCutOff",
+    "WorkerEvents",
     "WorkerFailed",
+    "WorkerPlan",
     "WorkerSettings",
     "current_job",
     "worker_loop",

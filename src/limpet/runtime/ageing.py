@@ -15,7 +15,7 @@ Short = tuple[bool, bool, bool]  # which of threads, processes and room at limit
 class Ageing:
     """One job in `every` is claimed past more urgent ones (it is *aged*); the less urgent levels take turns.
 
-    A round begins below the most urgent level that was given by priority: whatever is above it waits for nobody. A turn
+    A round begins below the most urgent level that was given by priority: no level above it has to wait. A turn
     goes to the first level that has something, the next one to a level behind it. So each level gets one job in
     about nine times `every`, and one in so many times as there are levels that wait.
 

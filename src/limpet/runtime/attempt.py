@@ -1,29 +1,22 @@
-"""Runs one coroutine as an attempt: timers and cancellation are set up only if it does not finish at once."""
+"""Remembers one run of one job: its timers, why it must end early, and how to stop its handler."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import threading
-import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import Context
-from os import getpid
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from limpet.core.endings.verdict import Classifier
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.context import Desk, JobContext
-from limpet.runtime.interruption import Interruption, Run
+from limpet.runtime.context import JobChannel, JobContext
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
 # Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown, and
-# the end of the process that nobody ordered.
+# the end of the process without an order.
 Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown", "fall"]
 
 
@@ -35,7 +28,7 @@ class Escaped(Exception):
 
 
 class Host(Protocol):
-    """Who runs attempts, and is told what the loop's other users need to know."""
+    """Runs attempts, and is told what the other jobs of the loop need to know."""
 
     def yielded(self, attempt: Attempt) -> None:
         """The handler waits for something, so others may start."""
@@ -51,8 +44,8 @@ class Attempt:
     """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
 
     __slots__ = (
+        "_channel",
         "_context",
-        "_desk",
         "_overdue",
         "_timer",
         "calls",
@@ -83,14 +76,14 @@ class Attempt:
         "thread",
     )
 
-    calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
+    calls: Calls  # where plain functions of steps run; given by the pipe
     classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
 
     def __init__(
         self,
         job: Claimed,
         spec: TaskSpec,
-        desk: Desk,
+        channel: JobChannel,
         loop: asyncio.AbstractEventLoop,
         host: Host | None = None,
     ) -> None:
@@ -106,7 +99,7 @@ class Attempt:
         self.left = False  # it was given up, and its handler runs on
         self.guarded = False  # it is stopped before its lease may be lost
         self.fenced = False  # that has come
-        self.exhausted = False  # it failed because its process has no memory, files or threads left, whoever took them
+        self.exhausted = False  # it failed because its process has no memory, files or threads left
         self.returned = False  # its thread has come back, in time or not
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
@@ -118,7 +111,7 @@ class Attempt:
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
         self.spent: dict[str, int] | None = None  # what it says it has cost, by unit; None: nothing was said
-        self._desk = desk
+        self._channel = channel
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._overdue = False  # out of time, and its handler has not been told
@@ -127,7 +120,7 @@ class Attempt:
     def context(self) -> JobContext:
         """What the handler sees; made when it first asks."""
         if self._context is None:
-            self._context = JobContext(self, self._desk, self.loop)
+            self._context = JobContext(self, self._channel, self.loop)
         return self._context
 
     @property
@@ -187,7 +180,7 @@ class Attempt:
         self._arm_hard()
 
     def end(self) -> None:
-        """The handler has ended, or nobody waits for it any more."""
+        """The handler has ended, or is given up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -207,67 +200,6 @@ class Attempt:
             self.host.give_up(self)
 
 
-@types.coroutine
-def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) -> Generator[Any, Any, Any]:
-    """Run `body` inside the calling task, in a context of its own.
-
-    Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
-    steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
-    """
-    run: Run = context.run
-    task = asyncio.current_task()
-    assert task is not None
-    closed = False
-    pid = getpid()
-    try:
-        waits_for = run(body.send, None)
-        attempt.yields(task)
-        while True:
-            if getpid() != pid:
-                end_of_copy()
-            try:
-                value = yield waits_for
-            except BaseException as error:
-                closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
-                if attempt.times_out(error):
-                    run = Interruption(attempt, body, task, run)
-                waits_for = run(body.throw, error)
-            else:
-                waits_for = run(body.send, value)
-    except StopIteration as done:
-        return done.value
-    except (GeneratorExit, KeyboardInterrupt) as error:
-        if closed:
-            raise
-        raise _escaped(error) from error
-    finally:
-        if getpid() != pid:
-            end_of_copy()
-        if attempt.steps is not None and not closed:
-            yield from attempt.steps.finish().__await__()
-        if task.cancelling() and not closed:
-            with contextlib.suppress(asyncio.CancelledError):
-                yield  # a cancellation that the handler's last step asked for must not hit the task's next job
-        attempt.end()
-        while task.cancelling():
-            task.uncancel()  # the task goes on to run other jobs
-
-
 def end_of_copy() -> None:
     """End a process that a handler forked and let return: this loop and its connections belong to the other one."""
     os._exit(0)
-
-
-def _escaped(error: BaseException) -> BaseException:
-    """What to raise for a handler's own GeneratorExit or KeyboardInterrupt.
-
-    A Ctrl-C is raised inside whatever runs, so one that may come from a signal ends the worker, as it should.
-    """
-    if isinstance(error, KeyboardInterrupt) and interruptible():
-        return error
-    return Escaped()
-
-
-def interruptible() -> bool:
-    """True when a signal can raise KeyboardInterrupt here: in the main thread, unless SIGINT is ignored."""
-    return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))

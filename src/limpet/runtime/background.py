@@ -16,7 +16,7 @@ T = TypeVar("T")
 def background(
     work: Coroutine[Any, Any, T], name: str, loop: asyncio.AbstractEventLoop | None = None
 ) -> asyncio.Task[T]:
-    """A task that `asyncio.all_tasks()` does not show; whoever starts it keeps it, and ends it.
+    """A task that `asyncio.all_tasks()` does not show; its starter keeps it, and ends it.
 
     A loop that closes does not cancel it either. It is made without the loop's task factory, which is the handlers'.
     """

@@ -17,10 +17,7 @@ from typing import Any, Final, TypeVar
 
 from limpet.runtime.attempt import end_of_copy
 from limpet.runtime.background import background
-from limpet.runtime.loading import load_app
-from limpet.runtime.log import setup_logging, worker_log
-from limpet.runtime.lookout import Lookout
-from limpet.runtime.orders import (
+from limpet.runtime.child_messages import (
     CUT_OFF,
     FAILED,
     RECYCLED,
@@ -33,12 +30,16 @@ from limpet.runtime.orders import (
     SessionLost,
     ToSupervisor,
     Unwritten,
+    frame,
+    read_frame,
     to_child,
 )
-from limpet.runtime.patience import Patience
+from limpet.runtime.loading import load_app
+from limpet.runtime.log import setup_logging, worker_log
+from limpet.runtime.loop_monitor import LoopMonitor
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
-from limpet.runtime.settings import App, AppRef, WorkerCutOff
-from limpet.runtime.wire import frame, read_frame
+from limpet.runtime.settings import App, AppRef, WorkerCutOff, WorkerEvents, WorkerPlan
 from limpet.runtime.worker import Worker
 from limpet.stores.asking import last_seq
 
@@ -103,7 +104,7 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
     sys.path[:] = [*begin.path, *(entry for entry in sys.path if entry not in begin.path)]
     roster = Roster(roster_descriptor, begin.lines)
     roster.turn()
-    Lookout(roster, begin.settings).start()
+    LoopMonitor(roster, begin.settings).start()
     code = FAILED
     try:
         code = await _serve(begin, roster, reader, writer)
@@ -117,41 +118,24 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
         app = load_app(begin.app_ref)
         if begin.url is not None or begin.namespace is not None:
             app.rebind(begin.url, namespace=begin.namespace)
-        worker = _worker(app, begin, roster)
+        plan = _plan(app, begin, roster, writer)
+        worker = Worker(plan)
     except Exception as error:
         worker_log(
             logging.CRITICAL, "the app cannot be loaded", app=begin.app_ref, error=f"{type(error).__name__}: {error}"
         )
         return FAILED
 
-    def send(message: ToSupervisor) -> None:
-        if not writer.is_closing():
-            writer.write(frame(message))
-
-    heard = 0
-
-    async def introduce() -> None:
-        nonlocal heard
-        patience = Patience(random.Random(), begin.settings.cut_off_ms)
-        await patience.ask("publish", app.publish)
-        heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
-
-    worker.before = introduce
-    worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
-    worker.on_leaving = lambda: send(Leaving())
-    worker.on_given_up = lambda transition: send(GivenUp(transition))
-    worker.on_unwritten = lambda settler: send(Unwritten(*settler.left()))
-    worker.on_other_store = app.publish
     # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the supervisor
     # says when to stop; any other sender gets the end that it asks for, at the cost of what does not finish.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
-    orders = background(_obey(reader, worker), "limpet-orders")
+    obeying = background(_obey(reader, worker), "limpet-obey")
     try:
         return await _work(worker)
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends anyway, and how it ended is in its exit code
-        orders.cancel()
+        obeying.cancel()
         with contextlib.suppress(Exception):
             await app.store.close()
         with contextlib.suppress(Exception):
@@ -160,21 +144,38 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
                 await writer.wait_closed()  # all that the supervisor was told must reach it
 
 
-def _worker(app: App, begin: Begin, roster: Roster) -> Worker:
-    parts = app.parts()
-    return Worker(
-        app.store,
-        parts.tasks,
-        begin.settings,
-        resources=parts.resources,
-        hooks=parts.hooks,
-        middleware=parts.middleware,
-        classifiers=parts.classifiers,
-        schedules=parts.schedules,
+def _plan(app: App, begin: Begin, roster: Roster, writer: asyncio.StreamWriter) -> WorkerPlan:
+    """The worker that the supervisor described; it tells the supervisor what becomes of it."""
+    heard = 0
+    parts = app.parts()  # first: where the app is broken, nothing else is of interest
+
+    def send(message: ToSupervisor) -> None:
+        if not writer.is_closing():
+            writer.write(frame(message))
+
+    async def introduce() -> None:
+        nonlocal heard
+        store = PatientStore(app.store, random.Random(), begin.settings.cut_off_ms)
+        await store.ask("publish", app.publish)
+        heard = await store.ask("read", partial(last_seq, app.store, "event"))
+
+    plan = WorkerPlan(
+        store=app.store,
+        parts=parts,
+        settings=begin.settings,
         app_ref=AppRef(begin.app_ref, app.url, app.namespace),
         session=begin.session,
         roster=roster,
+        events=WorkerEvents(
+            before=introduce,
+            on_ready=lambda info: send(Ready(app.url, app.namespace, plan.serves, info, heard)),
+            on_leaving=lambda: send(Leaving()),
+            on_given_up=lambda transition: send(GivenUp(transition)),
+            on_unwritten=lambda ends, spent: send(Unwritten(ends, spent)),
+            on_other_store=app.publish,
+        ),
     )
+    return plan
 
 
 async def _work(worker: Worker) -> int:

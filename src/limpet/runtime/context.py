@@ -43,7 +43,7 @@ MAX_MESSAGE_CHARS: Final = 500
 current: Final[ContextVar[Attempt | None]] = ContextVar("limpet_attempt", default=None)
 
 
-class Desk(Protocol):
+class JobChannel(Protocol):
     """Where a running job's notes go: the store, or the pipe to the process that holds the lease."""
 
     def note(self, job: Claimed, note: Note) -> None:
@@ -71,11 +71,11 @@ class JobContext:
     ...     job.progress(1, 10, "reading")
     """
 
-    __slots__ = ("_adding", "_attempt", "_desk", "_lines", "_loop", "_saved")
+    __slots__ = ("_adding", "_attempt", "_channel", "_lines", "_loop", "_saved")
 
-    def __init__(self, attempt: Attempt, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, attempt: Attempt, channel: JobChannel, loop: asyncio.AbstractEventLoop) -> None:
         self._attempt = attempt
-        self._desk = desk
+        self._channel = channel
         self._loop = loop
         self._adding = threading.Lock()  # steps beside each other may say what they cost at the same time
         self._lines = 0
@@ -166,7 +166,7 @@ class JobContext:
     async def save(self, value: object) -> None:
         """Write a checkpoint for the next attempt. Raises LeaseLost when this attempt no longer counts."""
         body = encode_checkpoint(value)
-        if not await self._desk.save(self._attempt.job, Note("checkpoint", "", body)):
+        if not await self._channel.save(self._attempt.job, Note("checkpoint", "", body)):
             self._attempt.stop("lost", "the lease was lost")
             raise self._lost("stop: someone else may run it")
         self._saved[:] = [msgspec.json.decode(body)]
@@ -218,7 +218,7 @@ class JobContext:
         """The steps of this attempt; made when the first is called."""
         attempt = self._attempt
         if attempt.steps is None:
-            attempt.steps = Steps(attempt, self._desk, attempt.calls)
+            attempt.steps = Steps(attempt, self._channel, attempt.calls)
         return attempt.steps
 
     # -- ending, and telling
@@ -234,7 +234,7 @@ class JobContext:
         body = None
         if result is not None:
             body = attempt.spec.signature.encode_result(result, attempt.job.policy.max_result_bytes)
-        if not await self._desk.complete(conn, attempt.job, body):
+        if not await self._channel.complete(conn, attempt.job, body):
             attempt.fence()
             raise self._lost("roll back: someone else may run it")
         attempt.completed, attempt.noted = True, body
@@ -246,7 +246,7 @@ class JobContext:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the job is. Buffered; written with the next heartbeat, and before the attempt ends."""
         body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
-        self._desk.note(self._attempt.job, Note("progress", "", body))
+        self._channel.note(self._attempt.job, Note("progress", "", body))
 
     def spent(self, **amounts: Unpack[Amounts]) -> None:
         """Say what this attempt has really cost: `job.spent(tokens=1834, usd=0.02)`. Adds up over calls.
@@ -260,7 +260,7 @@ class JobContext:
             return
         with self._adding:
             attempt.spent = added(attempt.spent or {}, found)
-            self._desk.spent(attempt.job, attempt.spent)
+            self._channel.spent(attempt.job, attempt.spent)
 
     def learn(self, response: object) -> None:
         """Teach this job's limit what an answer says of the provider's: `job.learn(response)`.
@@ -275,7 +275,7 @@ class JobContext:
             return
         lesson = lesson_of(response, time.time_ns() // 1_000_000)
         if lesson != Lesson():
-            self._desk.learn(pushed_gate(attempt.job.lane, attempt.spec.learns(attempt.job.lane)), lesson)
+            self._channel.learn(pushed_gate(attempt.job.lane, attempt.spec.learns(attempt.job.lane)), lesson)
 
     def log(self, line: str) -> None:
         """Keep a line with the job, for people. Buffered as progress is; at most 1,000 lines per attempt."""
@@ -283,7 +283,7 @@ class JobContext:
             return
         self._lines += 1
         body = msgspec.json.encode(storable(line, MAX_LINE_CHARS))
-        self._desk.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
+        self._channel.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
 
     def _lost(self, fix: str) -> LeaseLost:
         return LeaseLost(f"job {self.id} is no longer leased to this worker", fix=fix)

@@ -1,70 +1,169 @@
-"""Claims jobs for free places, and a few milliseconds of work ahead; urgent ones past everything that is held."""
+"""Claims jobs: the fetcher for free slots and a few milliseconds of work ahead, the bypass urgent ones past all held.
+
+The listener sleeps until the store has news, and tells both.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
-from limpet.core.jobs.lease import Claim
-from limpet.runtime.claiming import Claiming, Reach, Want
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.core.tasks.task import TaskSpec
+from limpet.runtime.ageing import Ageing, Short
+from limpet.runtime.audit import Audit
+from limpet.runtime.barred_gates import BarredGates
+from limpet.runtime.executor import Executor
+from limpet.runtime.keeper import Keeper
+from limpet.runtime.local_queue import Demand, LocalQueue, Reach, stops
+from limpet.runtime.pace import Pace
 from limpet.runtime.part import Part
+from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.settings import WorkReport
+from limpet.runtime.settler import SettleQueue
 
 MOST_PER_CLAIM: Final = 1_024
-STUCK_S: Final = 0.1  # held jobs that nobody started for so long are given to whoever is free
+STUCK_S: Final = 0.1  # held jobs of which none started for so long are handed back: another worker may be free
+
+
+class Want(Struct, frozen=True):
+    """What a claimer asks for now. Two equal `reach`es would get the same empty answer again."""
+
+    limit: int
+    startable: int  # of those, how many may be ones that must start at once
+    slots: int  # that the answer may fill
+    reach: Reach
+    least_urgent: int = LEAST_URGENT
+    aged: int = 0  # so many may be taken past more urgent ones
+    aged_reach: Reach | None = None  # of aged jobs, where it is not the same
+
+
+class Claiming(Struct, frozen=True, kw_only=True):
+    """Asks the store and holds the jobs it gives: the part that both claimers share."""
+
+    store: PatientStore
+    session: str
+    serves: Serves
+    tasks: Mapping[str, TaskSpec]
+    local_queue: LocalQueue
+    pace: Pace
+    ageing: Ageing
+    barred_gates: BarredGates
+    executor: Executor
+    settle_queue: SettleQueue
+    report: WorkReport
+    _narrowed: dict[tuple[bool, bool], Serves] = {}
+
+    def owed(self, reach: Reach) -> int:
+        """How many aged jobs may be claimed now, where they could reach so much."""
+        return self.ageing.owed(self.local_queue.slots.size + self.pace.ahead(), self._short(reach))
+
+    def _short(self, reach: Reach) -> Short:
+        threads, processes, slots = reach
+        executors = self.local_queue.executors
+        return threads and "thread" in executors, processes and "process" in executors, slots
+
+    async def ask(self, claimer: str, seq: int, want: Want) -> Claim:
+        """Claim, and hold the jobs that were given."""
+        most_urgent = self.ageing.most_urgent if want.aged else 0
+        request = ClaimRequest(
+            self.session,
+            self.barred_gates.served(self._served(want.reach)),
+            want.limit,
+            want.startable,
+            seq,
+            claimer,
+            want.least_urgent,
+            want.aged,
+            most_urgent,
+        )
+        self.local_queue.promised += want.slots
+        asked = self.barred_gates.ask()
+        try:
+            claim = await self.store.claim(request)
+        finally:
+            self.local_queue.promised -= want.slots
+            shut = self.barred_gates.hear(asked)
+        if claim.jobs:
+            aged: list[Claimed] = []
+            if want.aged:
+                aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
+            short = self._short(want.aged_reach or want.reach)
+            self._hold(claim, aged, want.aged, short, shut)
+            if want.aged and not aged:
+                self.ageing.nobody_came(most_urgent, short, anybody_could=all(want.reach))
+        return claim
+
+    def release(self, jobs: list[Claimed]) -> None:
+        """Hand held jobs back, unspent."""
+        self.ageing.give_back(len(jobs))
+        self.settle_queue.release(jobs)
+
+    def _served(self, reach: Reach) -> Serves:
+        """A saturated executor's tasks are not asked for: held here they would only wait."""
+        threads, processes, _ = reach
+        if threads and processes:
+            return self.serves
+        key = threads, processes
+        if key not in self._narrowed:
+            full = {name for name, is_free in (("thread", threads), ("process", processes)) if not is_free}
+            tasks = tuple(name for name, spec in self.tasks.items() if spec.executor not in full)
+            self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
+        return self._narrowed[key]
+
+    def _hold(self, claim: Claim, aged: list[Claimed], asked: int, short: Short, shut: frozenset[str]) -> None:
+        """Hold what was claimed, return what cannot start soon, start what can."""
+        local_queue, passing = self.local_queue, {job.id for job in aged}
+        excess: list[Claimed] = []
+        for job in claim.jobs:
+            if shut and stops(shut, job.lane):  # it was claimed before that, as far as is known here
+                excess.append(job)
+            else:
+                local_queue.push(job, aged=job.id in passing)
+            local_queue.newest_token = max(local_queue.newest_token, job.token)
+        self.report.claimed += len(claim.jobs)
+        ahead = self.pace.ahead()
+        self.executor.refill_at = ahead // 2
+        self.executor.wake()
+        excess += local_queue.take_excess(ahead)
+        self.ageing.count([job for job in claim.jobs if job.id not in passing], short)
+        self.ageing.took(aged, [job for job in aged if job not in excess], short, asked=asked)
+        self.release(excess)
 
 
 class Fetcher(Part):
-    """Demand → claim → rack. One claim at a time; refills when half of what it may hold is gone."""
+    """Demand → claim → local queue. One claim at a time; refills when half of what it may hold is gone."""
 
     name = "fetcher"
 
-    def __init__(self, shared: Claiming) -> None:
+    def __init__(self, shared: Claiming, on_empty: Callable[[Claim], None] | None = None) -> None:
         super().__init__()
         self._shared = shared
+        self._signal = shared.local_queue.demand.all
+        self._on_empty = on_empty
         self._seq = 0
-        self._poked = asyncio.Event()
-        self._claiming = False
-        self._told = False  # news came while a claim was under way, whose answer may be older
-        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
         self._due: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._seen_started = 0
-        self.on_empty: Callable[[Claim], None] = lambda claim: None
-
-    @property
-    def dry(self) -> bool:
-        """True when the store had nothing for us the last time we asked, and no news came since.
-
-        What is limited starts at once or is not given: an answer to a question without a place says nothing of it.
-        """
-        return self._dry is not None and self._dry[2]
-
-    def poke(self) -> None:
-        """A place is free, or half of the held jobs are gone."""
-        if not self._claiming:
-            self._poked.set()
-
-    def news(self) -> None:
-        """There may be work: ask even if the last answer was empty."""
-        self._dry = None
-        self._told = True
-        self._poked.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        self._poked.set()
+        signal = self._signal
+        signal.event.set()
         while True:
-            await self._poked.wait()
-            self._poked.clear()
+            await signal.event.wait()
+            signal.event.clear()
             while (want := self._want()) is not None:
-                self._claiming, self._told = True, False
+                signal.wants_slots, signal.told = False, False
                 self._seq += 1
                 try:
                     claim = await self._shared.ask(self.name, self._seq, want)
                 finally:
-                    self._claiming = False
+                    signal.wants_slots = True
                 self._took(want, claim)
 
     async def stop(self) -> None:
@@ -74,49 +173,51 @@ class Fetcher(Part):
                 timer.cancel()
 
     def _want(self) -> Want | None:
-        shared, rack = self._shared, self._shared.rack
+        shared, local_queue = self._shared, self._shared.local_queue
         ahead = shared.pace.ahead()
-        free = max(0, rack.slots.free() - rack.promised)
-        held = rack.held + rack.waiting
+        free = max(0, local_queue.slots.free() - local_queue.promised)
+        held = local_queue.held + local_queue.waiting
         if not free and held * 2 > ahead:
             return None
         limit = min(MOST_PER_CLAIM, free + ahead - held)
-        slots = rack.startable()
-        reach = shared.reach(LEAST_URGENT, slots)
-        if limit <= 0 or self._dry == reach:
+        startable = local_queue.startable()
+        reach = local_queue.reach(LEAST_URGENT, startable)
+        if limit <= 0 or self._signal.empty_for == reach:
             return None
         aged = min(limit, shared.owed(reach))
-        return Want(limit, min(slots, limit), min(free, limit), reach, aged=aged)
+        return Want(limit, min(startable, limit), min(free, limit), reach, aged=aged)
 
     def _took(self, want: Want, claim: Claim) -> None:
+        signal = self._signal
         if claim.jobs:
-            self._dry = None
+            signal.empty_for = None
             self._watch_stuck()
         elif not claim.again:
-            self._dry = None if self._told else want.reach
-            self._alarm(claim)
-            self.on_empty(claim)
+            signal.empty_for = None if signal.told else want.reach
+            self._set_alarm(claim)
+            if self._on_empty is not None:
+                self._on_empty(claim)
 
-    def _alarm(self, claim: Claim) -> None:
+    def _set_alarm(self, claim: Claim) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None
         if claim.next_at_ms is not None:
             wait_s = max(0, claim.next_at_ms - claim.now_ms) / 1000
-            self._due = asyncio.get_running_loop().call_later(wait_s, self.news)
+            self._due = asyncio.get_running_loop().call_later(wait_s, self._signal.news)
 
     def _watch_stuck(self) -> None:
-        if self._stuck is None and self._shared.rack.held:
-            self._seen_started = self._shared.rack.started
+        if self._stuck is None and self._shared.local_queue.held:
+            self._seen_started = self._shared.local_queue.started
             self._stuck = asyncio.get_running_loop().call_later(STUCK_S, self._unstick)
 
     def _unstick(self) -> None:
-        """Jobs that were quick have turned slow: what is held here could start elsewhere."""
+        """Jobs that were quick have turned slow: the jobs held here could start elsewhere."""
         self._stuck = None
-        rack = self._shared.rack
-        if rack.held and rack.started == self._seen_started:
+        local_queue = self._shared.local_queue
+        if local_queue.held and local_queue.started == self._seen_started:
             self._shared.pace.stall()
-            self._shared.give_back(rack.shed(0))
+            self._shared.release(local_queue.trim(0))
         self._watch_stuck()
 
 
@@ -128,30 +229,15 @@ class Bypass(Part):
     def __init__(self, shared: Claiming) -> None:
         super().__init__()
         self._shared = shared
+        self._signal = shared.local_queue.demand.urgent
         self._seq = 0
-        self._called = asyncio.Event()
-        self._told = False  # one came while a claim was under way, whose answer may be older
-        self._hungry = False  # urgent jobs may wait in the store for a place to fall free here
-        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
-        self.on_answer: Callable[[], None] = lambda: None  # slots that were promised may be free after all
-
-    def call(self) -> None:
-        """An urgent job has arrived."""
-        self._dry = None
-        self._told = True
-        self._called.set()
-
-    def poke(self) -> None:
-        """A place is free."""
-        if self._hungry:
-            self._called.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        rack = self._shared.rack
+        signal, local_queue = self._signal, self._shared.local_queue
         while True:
-            await self._called.wait()
-            self._called.clear()
+            await signal.event.wait()
+            signal.event.clear()
             await self._let_aged_pass()
             want = self._want()
             if want is None:
@@ -159,53 +245,84 @@ class Bypass(Part):
             claim = await self._ask(want)
             if claim.jobs:
                 self._make_room()
-            elif not claim.again and not self._told:
-                self._dry = want.reach  # a place that fell free meanwhile changes nothing, unless it reaches further
+            elif not claim.again and not signal.told:
+                signal.empty_for = want.reach  # a slot that fell free changes nothing, unless it reaches further
             if claim.again or len(claim.jobs) == want.limit:
-                self._hungry = True
-                if rack.slots.free(URGENT) > rack.waiting:
-                    self.call()
-                    await asyncio.sleep(0)  # others may ask for the places in between
+                signal.wants_slots = True
+                if local_queue.slots.free(URGENT) > local_queue.waiting:
+                    signal.news()
+                    await asyncio.sleep(0)  # the fetcher may ask for the slots in between
 
     async def _ask(self, want: Want) -> Claim:
         self._seq += 1
-        self._told = False
+        self._signal.told = False
         claim = await self._shared.ask(self.name, self._seq, want)
-        self.on_answer()
+        self._shared.local_queue.demand.all.slot_free()  # slots that were promised may be free after all
         return claim
 
     def _want(self) -> Want | None:
         """Urgent jobs for whatever is free, and aged ones among them where those can go wherever urgent ones can."""
-        shared, rack = self._shared, self._shared.rack
-        free = max(0, rack.slots.free(URGENT) - rack.promised - rack.waiting)
-        # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
+        shared, local_queue, signal = self._shared, self._shared.local_queue, self._signal
+        free = max(0, local_queue.slots.free(URGENT) - local_queue.promised - local_queue.waiting)
+        # With quick jobs a slot falls free before a claim comes back, so one urgent job may be held.
         limit = free + (1 if shared.pace.ahead() else 0)
-        slots = rack.startable(URGENT)
-        reach, aged_reach = shared.reach(URGENT, slots), self._aged_reach(slots)
-        self._hungry = not (limit and all(reach))
-        if not limit or reach == self._dry:
+        startable = local_queue.startable(URGENT)
+        reach, aged_reach = local_queue.reach(URGENT, startable), local_queue.reach(LEAST_URGENT, startable)
+        signal.wants_slots = not (limit and all(reach))  # urgent jobs may wait in the store for a slot
+        if not limit or reach == signal.empty_for:
             return None
         aged = self._aged(aged_reach) if aged_reach == reach else 0
-        return Want(limit, slots, free, reach, URGENT, aged, aged_reach)
+        return Want(limit, startable, free, reach, URGENT, aged, aged_reach)
 
     async def _let_aged_pass(self) -> None:
         """Where an urgent job finds a thread and an aged one does not, those are asked for that need none."""
-        slots = self._shared.rack.startable(URGENT)
-        urgent, reach = self._shared.reach(URGENT, slots), self._aged_reach(slots)
-        if reach != urgent != self._dry and (aged := self._aged(reach)):
-            await self._ask(Want(aged, min(slots, aged), aged, reach, URGENT, aged))
-
-    def _aged_reach(self, slots: int) -> Reach:
-        return self._shared.reach(LEAST_URGENT, slots)
+        local_queue = self._shared.local_queue
+        startable = local_queue.startable(URGENT)
+        urgent, reach = local_queue.reach(URGENT, startable), local_queue.reach(LEAST_URGENT, startable)
+        if reach != urgent != self._signal.empty_for and (aged := self._aged(reach)):
+            await self._ask(Want(aged, min(startable, aged), aged, reach, URGENT, aged))
 
     def _aged(self, reach: Reach) -> int:
-        """Where urgent jobs take every place that falls free, aged ones can have none but those."""
-        rack = self._shared.rack
-        return min(self._shared.owed(reach), max(0, rack.slots.free() - rack.promised))
+        """Where urgent jobs take every slot that falls free, aged ones can have none but those."""
+        local_queue = self._shared.local_queue
+        return min(self._shared.owed(reach), max(0, local_queue.slots.free() - local_queue.promised))
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""
         shared = self._shared
         most = max(shared.pace.ahead(), 1)
-        if shared.rack.held > 2 * most:
-            shared.give_back(shared.rack.shed(most))
+        if shared.local_queue.held > 2 * most:
+            shared.release(shared.local_queue.trim(most))
+
+
+class Listener(Part):
+    """The only part that waits on the store; no wait outlasts a beat, so a missed wake-up costs seconds, not hours."""
+
+    name = "listener"
+
+    def __init__(
+        self, store: PatientStore, session: str, timeout_ms: int, demand: Demand, keeper: Keeper, audit: Audit
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._session = session
+        self._timeout_ms = timeout_ms
+        self._demand = demand
+        self._keeper = keeper
+        self._audit = audit
+
+    async def live(self, ready: Callable[[], None]) -> None:
+        ready()
+        demand = self._demand
+        while True:
+            wake = await self._store.wait(self._session, self._timeout_ms)
+            if wake.cancel:
+                self._keeper.beat_now()
+                self._audit.look(now=True)
+            if wake.urgent:
+                demand.urgent.news()
+            if wake.work or not (wake.urgent or wake.cancel):
+                demand.all.news()  # an elapsed wait asks once too, in case a wake-up was lost
+                if not wake.work:
+                    demand.urgent.news()
+            await asyncio.sleep(0)  # a store that answers at once must not keep the loop

@@ -7,13 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from types import CodeType, CoroutineType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from limpet.core.tasks.declare import plain_function
 from limpet.core.text.duration import text_of_ms
-
-if TYPE_CHECKING:
-    from limpet.runtime.attempt import Attempt
+from limpet.runtime.attempt import Attempt
 
 Run = Callable[..., Any]
 

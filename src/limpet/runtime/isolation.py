@@ -20,13 +20,7 @@ from limpet.core.endings.transition import Succeed, Transition
 from limpet.core.errors import InvalidTask
 from limpet.runtime.attempt import Attempt, Cause
 from limpet.runtime.background import background
-from limpet.runtime.context import Desk
-from limpet.runtime.group import Group
-from limpet.runtime.log import job_log, worker_log
-from limpet.runtime.pipe import decided
-from limpet.runtime.roster import Roster
-from limpet.runtime.settings import AppRef, WorkerFailed
-from limpet.runtime.wire import (
+from limpet.runtime.child_messages import (
     END_S,
     Broken,
     Done,
@@ -38,34 +32,40 @@ from limpet.runtime.wire import (
     Saved,
     Spent,
     Stop,
-    ToCell,
+    ToIsolatedChild,
     ToWorker,
     Up,
     frame,
     read_frame,
     to_worker,
 )
+from limpet.runtime.context import JobChannel
+from limpet.runtime.judging import decided
+from limpet.runtime.log import job_log, worker_log
+from limpet.runtime.process_group import ProcessGroup
+from limpet.runtime.roster import Roster
+from limpet.runtime.settings import AppRef, WorkerFailed
 
 START_S: Final = 60.0  # a process that has not loaded the app by then never will
-JOBS_PER_CELL: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
+JOBS_PER_CHILD: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
 _CHUNK: Final = 65_536
 
 
-class CellBroken(WorkerFailed):
+class IsolationFailed(WorkerFailed):
     """The app cannot be loaded in a process of its own."""
 
-    code = "cell_broken"
+    code = "isolation_failed"
 
 
-class NoCell(CellBroken):
+class NoProcess(IsolationFailed):
     """There are no files, threads or memory left to start one."""
 
 
-class Cell:
+class IsolatedChild:
     """One isolated process; runs one job at a time, and ends with all that its jobs have started."""
 
     def __init__(
-        self, group: Group, ours: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, group: ProcessGroup, ours: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._group = group
         self._socket = ours
@@ -76,38 +76,44 @@ class Cell:
         group.ended.add_done_callback(self._hang_up)
 
     @classmethod
-    async def spawn(cls, app: AppRef) -> Cell:
+    async def spawn(cls, app: AppRef) -> IsolatedChild:
         """Start a process and load the app in it."""
         with contextlib.ExitStack() as stack:
             try:
                 ours, theirs = socket.socketpair()
                 stack.callback(ours.close)
                 with theirs:
-                    command = [sys.executable, "-m", "limpet.runtime.cell", str(theirs.fileno()), str(os.getpid())]
-                    group = await Group.start(command, (theirs.fileno(),))
+                    command = [
+                        sys.executable,
+                        "-m",
+                        "limpet.runtime.isolated_child",
+                        str(theirs.fileno()),
+                        str(os.getpid()),
+                    ]
+                    group = await ProcessGroup.start(command, (theirs.fileno(),))
             except (OSError, RuntimeError) as error:
-                raise NoCell(f"an isolated process could not be started: {error}") from error
+                raise NoProcess(f"an isolated process could not be started: {error}") from error
             stack.pop_all()
         reader, writer = await asyncio.open_connection(sock=ours)
-        cell = cls(group, ours, reader, writer)
+        child = cls(group, ours, reader, writer)
         try:
-            cell.send(Hello(app, [entry or "." for entry in sys.path]))
+            child.send(Hello(app, [entry or "." for entry in sys.path]))
             async with asyncio.timeout(START_S):
-                answer = await cell._next()
+                answer = await child._next()
         except TimeoutError as error:
-            await cell.kill()
-            raise CellBroken(f"an isolated process did not load {app.ref!r} within {START_S:.0f} s") from error
+            await child.kill()
+            raise IsolationFailed(f"an isolated process did not load {app.ref!r} within {START_S:.0f} s") from error
         except BaseException:
-            await cell.kill()
+            await child.kill()
             raise
         if not isinstance(answer, Up):
-            await cell.kill()
+            await child.kill()
             why = answer.error if isinstance(answer, Broken) else "it ended while starting"
-            raise CellBroken(
+            raise IsolationFailed(
                 f"an isolated process could not load {app.ref!r}: {why}",
                 fix="import it by hand once; a script starts its work under if __name__ == '__main__'",
             )
-        return cell
+        return child
 
     @property
     def group(self) -> int:
@@ -118,12 +124,12 @@ class Cell:
     def alive(self) -> bool:
         return self._group.alive
 
-    def send(self, message: ToCell) -> None:
+    def send(self, message: ToIsolatedChild) -> None:
         """Pass a message; one to a dead process is lost, and its death is seen by who reads."""
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
-    async def run(self, attempt: Attempt, desk: Desk) -> Done | None:
+    async def run(self, attempt: Attempt, channel: JobChannel) -> Done | None:
         """Run one job; None when the process died before it said how the job ended."""
         self.jobs += 1
         self.send(Run(attempt.job))
@@ -133,15 +139,15 @@ class Cell:
                     self.memory_bytes = done.memory_bytes
                     return done
                 case Noted(note):
-                    desk.note(attempt.job, note)
+                    channel.note(attempt.job, note)
                 case Spent(token, spent):
                     if token == attempt.job.token:
                         attempt.spent = spent  # also when the process dies before it says how the job ended
-                        desk.spent(attempt.job, spent)
+                        channel.spent(attempt.job, spent)
                 case Learned(gate, lesson):
-                    desk.learn(gate, lesson)
+                    channel.learn(gate, lesson)
                 case Save(number, note):
-                    self.send(Saved(number, await desk.save(attempt.job, note)))
+                    self.send(Saved(number, await channel.save(attempt.job, note)))
                 case _:
                     return None
 
@@ -168,7 +174,7 @@ class Cell:
         await self.kill()
 
     def _hang_up(self, _: asyncio.Future[int]) -> None:
-        """It has ended: hear what it had said till then. The end of the pipe may never come, whoever holds it."""
+        """It has ended: read the messages it had sent. The end of the pipe may never come, if a process holds it."""
         transport = self._writer.transport
         if not transport.is_closing():
             transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport reads, too
@@ -186,47 +192,47 @@ class Cell:
 
 
 class Isolation:
-    """The cells of one worker. A suspect gets a fresh one to itself, so that a second death is surely its own."""
+    """The children of one worker. A suspect gets a fresh one to itself, so that a second death is surely its own."""
 
     def __init__(
         self,
         app: AppRef | None,
-        desk: Desk,
+        channel: JobChannel,
         rng: random.Random,
         max_memory_bytes: int | None,
         roster: Roster | None = None,
     ) -> None:
         self._app = app
-        self._desk = desk
+        self._channel = channel
         self._rng = rng
         self._max_memory_bytes = max_memory_bytes
         self._roster = roster
-        self._idle: list[Cell] = []
-        self._ending: dict[asyncio.Task[None], Cell] = {}
+        self._idle: list[IsolatedChild] = []
+        self._ending: dict[asyncio.Task[None], IsolatedChild] = {}
         self.stuck = 0  # processes that were killed and have not ended
 
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         suspect = attempt.job.lost >= 2
-        cell = await self._cell(attempt, fresh=suspect)
+        child = await self._child(attempt, fresh=suspect)
         if attempt.cause is not None:
-            self._idle.append(cell)
+            self._idle.append(child)
             return self._never_started(attempt)
-        attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
-        attempt.striker = cell.strike
+        attempt.stopper = lambda cause: self._stop(child, cause, attempt.reason)
+        attempt.striker = child.strike
         attempt.started_at_s = attempt.loop.time()  # starting the process is not the job's time
         attempt.watch_hard()
         try:
-            done = await cell.run(attempt, self._desk)
+            done = await child.run(attempt, self._channel)
         except BaseException:
-            await asyncio.shield(cell.kill())
+            await asyncio.shield(child.kill())
             raise
         finally:
             attempt.stopper = attempt.striker = None
             attempt.end()
         if done is None:
-            return self._died(attempt, await self._kill(cell), proven=suspect)
-        self._keep_or_end(cell, fresh_only=suspect)
+            return self._died(attempt, await self._kill(child), proven=suspect)
+        self._keep_or_end(child, fresh_only=suspect)
         return self._ended(attempt, done.transition)
 
     def _never_started(self, attempt: Attempt) -> Transition | None:
@@ -237,42 +243,42 @@ class Isolation:
         return decided(attempt, outcome, self._rng)
 
     async def close(self, within_s: float) -> None:
-        """End every idle cell; those that take longer are killed."""
-        cells, self._idle = self._idle, []
-        for cell in cells:
-            self._retire(cell)
+        """End every idle child; those that take longer are killed."""
+        children, self._idle = self._idle, []
+        for child in children:
+            self._retire(child)
         if self._ending:
             await asyncio.wait(self._ending, timeout=within_s)
-        for cell in self._ending.values():
-            cell.strike()
+        for child in self._ending.values():
+            child.strike()
 
-    async def _cell(self, attempt: Attempt, *, fresh: bool) -> Cell:
+    async def _child(self, attempt: Attempt, *, fresh: bool) -> IsolatedChild:
         if self._app is None:
             raise InvalidTask(
                 f"task {attempt.spec.name!r} runs in a process, and this worker's app cannot be found from there",
                 fix="keep the app in a module and name it: app_ref='module:attr'",
             )
-        cell: Cell | None = None
-        while self._idle and not fresh and (cell is None or not cell.alive):
-            cell = self._idle.pop()
-        if cell is None or not cell.alive:
-            cell = await Cell.spawn(self._app)
+        child: IsolatedChild | None = None
+        while self._idle and not fresh and (child is None or not child.alive):
+            child = self._idle.pop()
+        if child is None or not child.alive:
+            child = await IsolatedChild.spawn(self._app)
         if self._roster is not None:
-            self._roster.runs_in(attempt.job.id, attempt.job.token, cell.group)  # before it can start anything
-        return cell
+            self._roster.runs_in(attempt.job.id, attempt.job.token, child.group)  # before it can start anything
+        return child
 
-    def _stop(self, cell: Cell, cause: Cause, reason: str) -> None:
+    def _stop(self, child: IsolatedChild, cause: Cause, reason: str) -> None:
         if cause in ("hard", "lost", "shutdown", "fall"):
-            cell.strike()  # processes can be ended for good, so nothing is left running unfenced
+            child.strike()  # processes can be ended for good, so nothing is left running unfenced
         else:
-            cell.send(Stop(cause, reason))
+            child.send(Stop(cause, reason))
 
-    async def _kill(self, cell: Cell) -> int:
+    async def _kill(self, child: IsolatedChild) -> int:
         """Its exit code. One that the kernel holds runs no more code of ours: its place is free, and it is counted."""
-        code = await cell.kill()
+        code = await child.kill()
         if code is None:
             self.stuck += 1
-            cell.on_end(self._unstuck)
+            child.on_end(self._unstuck)
         return -signal.SIGKILL if code is None else code
 
     def _unstuck(self) -> None:
@@ -305,15 +311,15 @@ class Isolation:
                 job_log(logging.ERROR, "process of a job died", attempt.job, how=how, proven=proven)
         return decided(attempt, outcome, self._rng)
 
-    def _keep_or_end(self, cell: Cell, *, fresh_only: bool) -> None:
-        full = self._max_memory_bytes is not None and cell.memory_bytes > self._max_memory_bytes
-        if fresh_only or full or cell.jobs >= JOBS_PER_CELL:
-            self._retire(cell)
+    def _keep_or_end(self, child: IsolatedChild, *, fresh_only: bool) -> None:
+        full = self._max_memory_bytes is not None and child.memory_bytes > self._max_memory_bytes
+        if fresh_only or full or child.jobs >= JOBS_PER_CHILD:
+            self._retire(child)
         else:
-            self._idle.append(cell)
+            self._idle.append(child)
 
-    def _retire(self, cell: Cell) -> None:
-        """End a cell beside the next job: what its jobs left open may take a while to close."""
-        task = background(cell.end(), "limpet-cell-end")
-        self._ending[task] = cell
+    def _retire(self, child: IsolatedChild) -> None:
+        """End a child beside the next job: what its jobs left open may take a while to close."""
+        task = background(child.end(), "limpet-isolated-end")
+        self._ending[task] = child
         task.add_done_callback(lambda ended: self._ending.pop(ended, None))

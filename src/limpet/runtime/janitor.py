@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkerSettings
-from limpet.stores.base import Store
 
 SWEEP_JOBS = 256
 PRUNE_ROWS = 500  # small steps: a claim never waits long behind one
@@ -25,13 +24,14 @@ class Janitor(Part):
 
     name = "janitor"
 
-    def __init__(self, store: Store, settings: WorkerSettings, patience: Patience, rng: random.Random) -> None:
+    def __init__(
+        self, store: PatientStore, settings: WorkerSettings, rng: random.Random, on_sweep: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._store = store
         self._settings = settings
-        self._patience = patience
         self._rng = rng
-        self.on_sweep: Callable[[], None] = lambda: None
+        self._on_sweep = on_sweep
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
@@ -39,12 +39,12 @@ class Janitor(Part):
         prune_at_s = loop.time() + self._spread_s(self._settings.prune_ms)
         while True:
             await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
-            lost = await self._patience.ask("expire", lambda: self._store.expire(SWEEP_JOBS))
+            lost = await self._store.expire(SWEEP_JOBS)
             if lost:
-                worker_log(logging.WARNING, "leases taken back", jobs=lost)
-            self.on_sweep()
+                worker_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
+            self._on_sweep()
             if loop.time() >= prune_at_s:
-                gone = await self._patience.ask("prune", self._prune)
+                gone = await self._prune()
                 # While there is more to remove, go on with the next sweep instead of the next round.
                 prune_at_s = loop.time() + (0 if gone >= PRUNE_ROWS else self._spread_s(self._settings.prune_ms))
 

@@ -13,16 +13,18 @@ from itertools import islice
 from typing import Final
 
 from limpet.core.errors import StoreError
-from limpet.core.jobs.lease import Beat, Claimed, Note, Pulse, Serves
+from limpet.core.jobs.lease import Beat, Claimed, Note, Pulse
 from limpet.core.limits.pushback import Lesson
 from limpet.core.limits.spending import spent_note
+from limpet.runtime.fence import Fence
 from limpet.runtime.learner import Learner
+from limpet.runtime.local_queue import LocalQueue
 from limpet.runtime.log import worker_log
-from limpet.runtime.part import Fell
-from limpet.runtime.patience import Patience, cut_off
+from limpet.runtime.part import OnFailure
+from limpet.runtime.patient_store import PatientStore, cut_off, pause_s
 from limpet.runtime.roster import kept_ms
-from limpet.runtime.settings import WorkerSettings
-from limpet.stores.base import Store
+from limpet.runtime.settings import WorkerPlan
+from limpet.stores.asking import joining
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
@@ -53,6 +55,11 @@ class Notebook:
     def __len__(self) -> int:
         return len(self._notes)
 
+    @property
+    def has_words(self) -> bool:
+        """False when no note waits, or is under way."""
+        return bool(self._notes or self._taken)
+
     def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
         """True when something that one of these has said, by its id and token, is not written yet."""
         with self._lock:
@@ -71,14 +78,13 @@ class Notebook:
             self._taken = ()
 
 
-class StoreDesk:
+class StoreChannel:
     """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
-    def __init__(self, store: Store, notebook: Notebook, learner: Learner, patience: Patience) -> None:
+    def __init__(self, store: PatientStore, notebook: Notebook, learner: Learner) -> None:
         self._store = store
         self._notebook = notebook
         self._learner = learner
-        self._patience = patience
 
     def note(self, job: Claimed, note: Note) -> None:
         self._notebook.add(job.id, job.token, note)
@@ -91,10 +97,10 @@ class StoreDesk:
 
     async def save(self, job: Claimed, note: Note) -> bool:
         # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.
-        return await self._patience.ask("save", lambda: self._store.save(job.id, job.token, note))
+        return await self._store.save(job.id, job.token, note)
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
-        return await self._store.settle_on(conn, job.id, job.token, result)
+        return await joining(self._store.store, "complete a job").settle_on(conn, job.id, job.token, result)
 
 
 class Keeper:
@@ -104,33 +110,33 @@ class Keeper:
 
     def __init__(
         self,
-        store: Store,
-        session: str,
-        serves: Serves,
-        settings: WorkerSettings,
+        plan: WorkerPlan,
         notebook: Notebook,
+        local_queue: LocalQueue,
+        fence: Fence,
         info: Callable[[], bytes],
+        on_pulse: Callable[[Pulse, bool], None],
     ) -> None:
-        self._store = store
-        self._session = session
-        self._serves = serves
-        self._settings = settings
+        self._store = plan.store
+        self._session = plan.session
+        self._serves = plan.serves
+        self._settings = plan.settings
         self._notebook = notebook
+        self._local_queue = local_queue
+        self._fence = fence
         self._info = info
-        self._patience = Patience(random.Random())
+        self._on_pulse = on_pulse
+        self._rng = random.Random()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
         self._living: asyncio.Task[None] | None = None  # of the keeper's loop
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
-        self.on_beat: Callable[[int], None] = lambda sent_ms: None  # called in the keeper's thread
         self.sent_ms = 0  # when the last beat was sent that the worker's loop has heard the answer of
-        self.newest_token: Callable[[], int] = lambda: 0
         self.beaten_token = 0  # the newest claim when the last beat that was answered began
-        self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
 
-    async def start(self, fell: Fell) -> None:
+    async def start(self, on_failure: OnFailure) -> None:
         """Return after the first beat: a session must live before it claims."""
         main = asyncio.get_running_loop()
         beaten: asyncio.Future[None] = main.create_future()
@@ -140,13 +146,13 @@ class Keeper:
             try:
                 main.call_soon_threadsafe(call)
             except RuntimeError:
-                self._stopping = True  # the worker's loop is closed: nobody is left to keep a session for
+                self._stopping = True  # the worker's loop is closed: no job needs the session
 
         def died(error: BaseException) -> None:
             if not beaten.done():
                 beaten.set_exception(error)
             else:
-                fell(self.name, error)
+                on_failure(self.name, error)
 
         def pulse(answer: Pulse, token: int, sent_ms: int) -> None:
             nonlocal heard
@@ -155,7 +161,7 @@ class Keeper:
             self._answered.set()
             if not beaten.done():
                 beaten.set_result(None)
-            self.on_pulse(answer, first)
+            self._on_pulse(answer, first)
 
         def run() -> None:
             try:
@@ -208,10 +214,10 @@ class Keeper:
             now.clear()  # before the beat: who calls while it is under way wants the next one at once
             try:
                 # Claims answered after this moment may belong to a session that this very beat opens again.
-                token, sent_ms = self.newest_token(), kept_ms()
+                token, sent_ms = self._local_queue.newest_token, kept_ms()
                 pulse = await self._beat()
                 if not pulse.fresh:  # else what was held before is lost, and the loop stops it first
-                    self.on_beat(sent_ms)
+                    self._fence.beaten(sent_ms)
                 tell(pulse, token, sent_ms)
             except StoreError as error:
                 if not error.retryable:
@@ -220,7 +226,7 @@ class Keeper:
                     raise cut_off("beat", time.monotonic() - heard_at_s, error) from error
                 if not failures:
                     worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
-                wait_s = min(wait_s, self._patience.pause_s(failures))
+                wait_s = min(wait_s, pause_s(failures, self._rng))
                 failures += 1
             else:
                 heard_at_s, failures = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""Tells gates what providers say of their limits: one write at a time, and none that says nothing new."""
+"""Stores the limits that providers report at gates: one write at a time, and only when something is new."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAME_S: Final = 0.1  # resets of two answers that are so near are one
 LAST_LESSONS_S: Final = 2.0  # how long the end of a worker waits for them
 
 
-class Known(Struct):
+class KnownGate(Struct):
     """What this worker knows of a gate."""
 
     asked_at_s: float
@@ -36,10 +36,10 @@ class Known(Struct):
     held_until_s: float = 0.0
 
 
-class Said(Struct, frozen=True):
+class PendingLesson(Struct, frozen=True):
     """A lesson that waits to be written."""
 
-    until_s: float  # nobody should start before
+    until_s: float  # no job should start before
     per_minute: int | None
 
 
@@ -52,18 +52,18 @@ class Learner(Part):
         super().__init__()
         self._store = store
         self._lock = threading.Lock()
-        self._waiting: dict[str, Said] = {}
-        self._known: dict[str, Known] = {}
+        self._waiting: dict[str, PendingLesson] = {}
+        self._known: dict[str, KnownGate] = {}
         self._said = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def learn(self, gate: str, lesson: Lesson) -> None:
         """Keep a lesson until it is written. Any thread."""
-        said = Said(time.monotonic() + lesson.hold_ms / 1000, lesson.per_minute)
+        said = PendingLesson(time.monotonic() + lesson.hold_ms / 1000, lesson.per_minute)
         with self._lock:
             before = self._waiting.get(gate, said)
             per_minute = before.per_minute if said.per_minute is None else said.per_minute
-            self._waiting[gate] = Said(max(before.until_s, said.until_s), per_minute)
+            self._waiting[gate] = PendingLesson(max(before.until_s, said.until_s), per_minute)
         with suppress(RuntimeError):  # an abandoned thread may speak after its worker's loop has ended
             self._loop.call_soon_threadsafe(self._said.set)
 
@@ -87,13 +87,13 @@ class Learner(Part):
             try:
                 await self._told(gate, said)
             except StoreError as error:
-                # The next answer says it again, and the other side refuses what is too much.
-                worker_log(logging.WARNING, "a lesson about a limit was not written", gate=gate, error=error)
-            with self._lock:  # only now: whoever is stopped in the middle begins again
+                # The next answer says it again, and the provider refuses calls beyond its limit.
+                worker_log(logging.WARNING, "could not store a provider's limit", gate=gate, error=error)
+            with self._lock:  # only now: a part that is stopped in the middle begins again
                 if self._waiting.get(gate) is said:
                     del self._waiting[gate]
 
-    async def _told(self, gate: str, said: Said) -> None:
+    async def _told(self, gate: str, said: PendingLesson) -> None:
         known = await self._look(gate)
         hold_ms = math.ceil((said.until_s - time.monotonic()) * 1000)
         if hold_ms > 0 and said.until_s > known.held_until_s + SAME_S:
@@ -106,13 +106,13 @@ class Learner(Part):
             await self._store.change_gates([GateChange(gate, ceiling=ceiling)])
             known.ceiling = ceiling
 
-    async def _look(self, key: str) -> Known:
+    async def _look(self, key: str) -> KnownGate:
         """What is known of a gate; read again when that is old."""
         known, now_s = self._known.get(key), time.monotonic()
         if known is None or now_s - known.asked_at_s > KNOWN_FOR_S:
             gate = await gate_of(self._store, key)
             if len(self._known) >= KNOWN_GATES:
                 self._known.clear()
-            known = Known(now_s, gate, None if gate is None else gate.ceiling)
+            known = KnownGate(now_s, gate, None if gate is None else gate.ceiling)
             self._known[key] = known
         return known

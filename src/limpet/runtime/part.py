@@ -9,7 +9,7 @@ from collections.abc import Callable
 from limpet.runtime.background import background
 from limpet.runtime.log import worker_log
 
-Fell = Callable[[str, BaseException], None]  # told the name and the error of a part that died
+OnFailure = Callable[[str, BaseException], None]  # told the name and the error of a part that died
 
 
 class Part:
@@ -23,12 +23,12 @@ class Part:
     async def live(self, ready: Callable[[], None]) -> None:
         """Run until cancelled; call `ready` once others may rely on this part.
 
-        It may be cancelled at any await and run again: what it has not finished it begins anew.
+        It may be cancelled at any await and run again: unfinished work begins again.
         """
         raise NotImplementedError
 
-    async def start(self, fell: Fell) -> None:
-        """Begin, and return when ready. What goes wrong before that is raised here, later it goes to `fell`."""
+    async def start(self, on_failure: OnFailure) -> None:
+        """Begin, and return when ready. What goes wrong before that is raised here, later it goes to `on_failure`."""
         is_ready = asyncio.get_running_loop().create_future()
 
         def ready() -> None:
@@ -39,27 +39,27 @@ class Part:
         await asyncio.wait({is_ready, task}, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not is_ready.done():
             task.result()
-        task.add_done_callback(lambda done: self._ended(done, fell))
+        task.add_done_callback(lambda done: self._ended(done, on_failure))
 
     async def stop(self) -> None:
-        """End, and return when ended. Stopping what never started, or twice, is fine."""
+        """End, and return when ended. BarredGates what never started, or twice, is fine."""
         task, self._task = self._task, None
         if task is None:
             return
         task.cancel()
         await asyncio.wait({task})
 
-    def _ended(self, task: asyncio.Task[None], fell: Fell) -> None:
+    def _ended(self, task: asyncio.Task[None], on_failure: OnFailure) -> None:
         if task.cancelled():
             if self._task is task:
-                self._again(fell)
+                self._again(on_failure)
             return
         error = task.exception()
         if error is not None:
-            fell(self.name, error)
+            on_failure(self.name, error)
 
-    def _again(self, fell: Fell) -> None:
-        """Only `stop` may end a part: whoever else cancelled it, a handler most likely, gets another one."""
+    def _again(self, on_failure: OnFailure) -> None:
+        """Only `stop` may end a part: other code, a handler most likely, has cancelled it, so it starts again."""
         worker_log(logging.WARNING, "a part was cancelled by other code, starting it again", part=self.name)
         self._task = background(self.live(lambda: None), f"limpet-{self.name}")
-        self._task.add_done_callback(lambda done: self._ended(done, fell))
+        self._task.add_done_callback(lambda done: self._ended(done, on_failure))

@@ -1,52 +1,39 @@
-"""Runs one attempt as a pipe of small steps: decode, middleware, invoke, judge, decide."""
+"""Runs one attempt as a pipe of small steps: decode, middleware, invoke, judge, decide.
+
+Timers and cancellation are set up only if the handler does not finish at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import random
+import signal
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, Protocol
+from os import getpid
+from typing import Any, Protocol
 
-from msgspec.structs import replace
-
-from limpet.core.endings.classify import outcome_of
-from limpet.core.endings.decide import decide, unjudgeable
-from limpet.core.endings.failure import failure_of
-from limpet.core.endings.outcome import (
-    CancelledByRequest,
-    Completed,
-    Crashed,
-    HandedBack,
-    Limited,
-    Outcome,
-    Raised,
-    Suspended,
-    TimedOut,
-)
+from limpet.core.endings.outcome import Completed, HandedBack, TimedOut
 from limpet.core.endings.transition import Succeed, Transition
 from limpet.core.endings.verdict import Classifier
-from limpet.core.errors import NotSerialisable, PayloadTooLarge, SuspensionCaught, UsageError
+from limpet.core.errors import SuspensionCaught, UsageError
 from limpet.core.flows.refs import Given
 from limpet.core.tasks.declare import is_async
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.attempt import Attempt, Cause, Escaped, drive
+from limpet.runtime.attempt import Attempt, Cause, Escaped, end_of_copy
 from limpet.runtime.context import current
+from limpet.runtime.interruption import Interruption, Run
+from limpet.runtime.judging import TROUBLE, Abandoned, Unreadable, decided, given_up, is_exhausted, judge
 from limpet.runtime.log import job_log
 from limpet.runtime.resources import Resources
 from limpet.runtime.settings import Parts
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
-from limpet.runtime.suspension import Suspension
-from limpet.runtime.threads import NoThread
-
-LONGEST_CHAIN: Final = 16  # of causes that are looked through
 
 
 class SyncCalls(Calls, Protocol):
@@ -56,11 +43,7 @@ class SyncCalls(Calls, Protocol):
         """Raise TimeoutError inside the running call, where that is possible."""
 
 
-class Abandoned(BaseException):
-    """A sync call was given up at its hard timeout or at shutdown; its thread may still run, and is fenced."""
-
-
-class Recipe:
+class PreparedTask:
     """What a task needs to run, worked out once."""
 
     __slots__ = ("classifiers", "decode", "encode_result", "fn", "in_loop", "injected", "plain")
@@ -87,8 +70,8 @@ class Pipe:
         rng: random.Random,
         step_calls: Calls | None = None,
     ) -> None:
-        self._recipes = {
-            name: Recipe(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
+        self._prepared = {
+            name: PreparedTask(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
         }
         self._middleware = tuple(parts.middleware)
         self._sync_calls = sync_calls
@@ -98,26 +81,26 @@ class Pipe:
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         job = attempt.job
-        recipe = self._recipes[job.lane.task]
-        attempt.calls, attempt.classifiers = self._step_calls, recipe.classifiers
+        prepared = self._prepared[job.lane.task]
+        attempt.calls, attempt.classifiers = self._step_calls, prepared.classifiers
         current.set(attempt)
         context = copy_context()
         try:
-            body = self._body(attempt, recipe, context)
+            body = self._body(attempt, prepared, context)
             value = await drive(body, attempt, context)
             if attempt.steps is not None:
                 _refuse_unfinished(attempt, attempt.steps)
             plain = value is not None and not attempt.completed
-            result = recipe.encode_result(value, job.policy.max_result_bytes) if plain else None
+            result = prepared.encode_result(value, job.policy.max_result_bytes) if plain else None
         except (KeyboardInterrupt, GeneratorExit):
             raise  # these are the loop's: a handler's own come as Escaped
         except Escaped as error:
-            return self._failed(attempt, recipe, error.__cause__ or error)
+            return self._failed(attempt, prepared, error.__cause__ or error)
         except BaseException as error:
-            return self._failed(attempt, recipe, error)
+            return self._failed(attempt, prepared, error)
         if attempt.over or attempt.cause == "lost":
             return None
-        return self._completed(attempt, recipe, value) if attempt.completed else Succeed(job.id, job.token, result)
+        return self._completed(attempt, prepared, value) if attempt.completed else Succeed(job.id, job.token, result)
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
@@ -126,34 +109,34 @@ class Pipe:
         outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
         try:
             return decided(attempt, outcome, self._rng, TimeoutError("hard timeout"))
-        except _TROUBLE as trouble:
-            return _given_up(attempt, trouble)
+        except TROUBLE as trouble:
+            return given_up(attempt, trouble)
 
     # -- decode, middleware, invoke
 
-    def _body(self, attempt: Attempt, recipe: Recipe, context: Context) -> Coroutine[Any, Any, Any]:
-        if recipe.plain and attempt.job.args == b"{}" and not self._middleware:
-            return recipe.fn()  # type: ignore[no-any-return]  # a coroutine function, checked by `in_loop`
-        args, kwargs = self._decode(attempt, recipe)
-        if recipe.injected:
-            kwargs.update(recipe.injected)
+    def _body(self, attempt: Attempt, prepared: PreparedTask, context: Context) -> Coroutine[Any, Any, Any]:
+        if prepared.plain and attempt.job.args == b"{}" and not self._middleware:
+            return prepared.fn()  # type: ignore[no-any-return]  # a coroutine function, checked by `in_loop`
+        args, kwargs = self._decode(attempt, prepared)
+        if prepared.injected:
+            kwargs.update(prepared.injected)
         if self._middleware:
-            return self._wrapped(attempt, recipe, partial(recipe.fn, *args, **kwargs), context)
-        if recipe.in_loop:
-            return recipe.fn(*args, **kwargs)  # type: ignore[no-any-return]  # as above
-        return self._in_thread(attempt, partial(recipe.fn, *args, **kwargs), context)
+            return self._wrapped(attempt, prepared, partial(prepared.fn, *args, **kwargs), context)
+        if prepared.in_loop:
+            return prepared.fn(*args, **kwargs)  # type: ignore[no-any-return]  # as above
+        return self._in_thread(attempt, partial(prepared.fn, *args, **kwargs), context)
 
-    def _decode(self, attempt: Attempt, recipe: Recipe) -> tuple[list[Any], dict[str, Any]]:
+    def _decode(self, attempt: Attempt, prepared: PreparedTask) -> tuple[list[Any], dict[str, Any]]:
         try:
-            return recipe.decode(attempt.job.args, Given.to(attempt.job))
+            return prepared.decode(attempt.job.args, Given.to(attempt.job))
         except UsageError as error:
             raise Unreadable from error
 
     def _wrapped(
-        self, attempt: Attempt, recipe: Recipe, call: Callable[[], Any], context: Context
+        self, attempt: Attempt, prepared: PreparedTask, call: Callable[[], Any], context: Context
     ) -> Coroutine[Any, Any, Any]:
         async def innermost() -> object:
-            if recipe.in_loop:
+            if prepared.in_loop:
                 return await call()
             return await self._in_thread(attempt, call, copy_context())
 
@@ -190,59 +173,90 @@ class Pipe:
 
     # -- judge, decide
 
-    def _completed(self, attempt: Attempt, recipe: Recipe, value: object) -> Transition:
+    def _completed(self, attempt: Attempt, prepared: PreparedTask, value: object) -> Transition:
         """The handler has said its result where it counts: what it returns besides is dropped, not in silence."""
-        if value is not None and not _is_noted(attempt, recipe, value):
+        if value is not None and not _is_noted(attempt, prepared, value):
             job_log(logging.WARNING, "the job keeps the result given to complete()", attempt.job)
         return decided(attempt, Completed(), self._rng)
 
-    def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
+    def _failed(self, attempt: Attempt, prepared: PreparedTask, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
-        attempt.exhausted = _is_exhausted(error)
+        attempt.exhausted = is_exhausted(error)
         if attempt.cause == "lease":
             return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
-            return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
-        except _TROUBLE as trouble:
-            return _given_up(attempt, trouble)
+            return decided(attempt, judge(attempt, error, prepared.classifiers), self._rng, error)
+        except TROUBLE as trouble:
+            return given_up(attempt, trouble)
 
 
-def _is_exhausted(error: BaseException) -> bool:
-    """True when the process had no memory, no file or no thread left for the handler."""
-    link: BaseException | None = error
-    for _ in range(LONGEST_CHAIN):
-        if link is None:
-            return False
-        if isinstance(link, MemoryError | NoThread) or (isinstance(link, OSError) and link.errno == errno.EMFILE):
-            return True
-        link = link.__cause__ or link.__context__
-    return False
+@types.coroutine
+def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) -> Generator[Any, Any, Any]:
+    """Run `body` inside the calling task, in a context of its own.
 
-
-def _is_noted(attempt: Attempt, recipe: Recipe, value: object) -> bool:
+    Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
+    steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
+    """
+    run: Run = context.run
+    task = asyncio.current_task()
+    assert task is not None
+    closed = False
+    pid = getpid()
     try:
-        return recipe.encode_result(value, attempt.job.policy.max_result_bytes) == attempt.noted
+        waits_for = run(body.send, None)
+        attempt.yields(task)
+        while True:
+            if getpid() != pid:
+                end_of_copy()
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
+                if attempt.times_out(error):
+                    run = Interruption(attempt, body, task, run)
+                waits_for = run(body.throw, error)
+            else:
+                waits_for = run(body.send, value)
+    except StopIteration as done:
+        return done.value
+    except (GeneratorExit, KeyboardInterrupt) as error:
+        if closed:
+            raise
+        raise _escaped(error) from error
+    finally:
+        if getpid() != pid:
+            end_of_copy()
+        if attempt.steps is not None and not closed:
+            yield from attempt.steps.finish().__await__()
+        if task.cancelling() and not closed:
+            with contextlib.suppress(asyncio.CancelledError):
+                yield  # a cancellation that the handler's last step asked for must not hit the task's next job
+        attempt.end()
+        while task.cancelling():
+            task.uncancel()  # the task goes on to run other jobs
+
+
+def _escaped(error: BaseException) -> BaseException:
+    """What to raise for a handler's own GeneratorExit or KeyboardInterrupt.
+
+    A Ctrl-C is raised inside whatever runs, so one that may come from a signal ends the worker, as it should.
+    """
+    if isinstance(error, KeyboardInterrupt) and interruptible():
+        return error
+    return Escaped()
+
+
+def interruptible() -> bool:
+    """True when a signal can raise KeyboardInterrupt here: in the main thread, unless SIGINT is ignored."""
+    return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))
+
+
+def _is_noted(attempt: Attempt, prepared: PreparedTask, value: object) -> bool:
+    try:
+        return prepared.encode_result(value, attempt.job.policy.max_result_bytes) == attempt.noted
     except UsageError:
         return False
-
-
-# What other people's code may raise while it is asked about an error: a property, a __str__, a function of the task.
-_TROUBLE: Final = (Exception, SystemExit, GeneratorExit)
-
-
-def _given_up(attempt: Attempt, trouble: BaseException) -> Transition:
-    """The last net: one attempt that cannot be judged ends its own job, never the worker."""
-    job_log(logging.ERROR, "the end of a job cannot be judged", attempt.job, trouble=type(trouble).__name__)
-    return unjudgeable(attempt.job, trouble)
-
-
-def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseException | None = None) -> Transition:
-    """Core's decision, with what the task says about its own retries and limits."""
-    job, spec = attempt.job, attempt.spec
-    if isinstance(outcome, Limited) and outcome.key is not None:
-        outcome = replace(outcome, key=spec.filled(job.lane, outcome.key))
-    return decide(job, outcome, rng=rng, retry_function=spec.retry.function, error=error, learns=spec.learns(job.lane))
 
 
 def _refuse_unfinished(attempt: Attempt, steps: Steps) -> None:
@@ -255,71 +269,6 @@ def _refuse_unfinished(attempt: Attempt, steps: Steps) -> None:
         )
     if left := steps.left_out():
         job_log(logging.WARNING, "the job ended without all of its recorded steps", attempt.job, left_out=left)
-
-
-class Unreadable(Exception):
-    """The stored arguments cannot become a call; why is the cause."""
-
-
-def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifier]) -> Outcome:
-    """What an attempt that ended with `error` came to."""
-    match error:
-        case Unreadable(__cause__=why) if why is not None:
-            return Raised(failure_of(why, "permanent"), fatal=True)
-        case NotSerialisable() | PayloadTooLarge():
-            return Raised(failure_of(error, "permanent"), fatal=True)
-        case Suspension():
-            return Suspended(error.delay_ms, error.events)
-        case BaseExceptionGroup() if (found := _suspension(error)) is not None:
-            return Suspended(found.delay_ms, found.events)
-        case asyncio.CancelledError() | Abandoned():
-            return _stopped(attempt, error)
-        case NoThread():
-            return Crashed(False, str(error))  # some other job has used them all up
-        case TimeoutError() | BaseExceptionGroup() if (
-            attempt.cause == "timeout" and (late := _timeout(error)) is not None
-        ):
-            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(late, "timeout"))
-    return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
-
-
-def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:
-    """What a task group raises when a task of it was suspended; None when one of them has failed, too."""
-    suspended, others = group.split(Suspension)
-    if suspended is None or others is not None:
-        return None
-    found = _first(suspended)
-    return found if isinstance(found, Suspension) else None
-
-
-def _timeout(error: BaseException) -> BaseException | None:
-    """The timeout itself, also out of a task group; None when something else has failed, too."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    timeouts, others = error.split(TimeoutError)
-    return None if timeouts is None or others is not None else _first(timeouts)
-
-
-def _first(found: BaseException) -> BaseException:
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
-
-
-def _stopped(attempt: Attempt, error: BaseException) -> Outcome:
-    match attempt.cause:
-        case "timeout":
-            return TimedOut(hard=False, after_ms=attempt.elapsed_ms())
-        case "hard":
-            return TimedOut(hard=True, after_ms=attempt.elapsed_ms())
-        case "cancel":
-            return CancelledByRequest(attempt.reason)
-        case "shutdown":
-            return HandedBack(started=True)
-        case "fall":
-            return Crashed(False, attempt.reason)
-    # Nobody asked: something inside the handler was cancelled, which is a failure like any other.
-    return Raised(failure_of(error, "transient"))
 
 
 async def _awaited(call: Callable[[], Awaitable[object]]) -> object:

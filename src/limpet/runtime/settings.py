@@ -1,19 +1,26 @@
-"""The records of a worker: what it may do (WorkerSettings), what it runs (Parts), and what it did (WorkReport)."""
+"""The records of a worker: its inputs (WorkerPlan), how it behaves (WorkerSettings), what it did (WorkReport)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+import random
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from limpet.core.endings.transition import Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
 from limpet.core.jobs.job import URGENT
+from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.view import Retention
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.tasks.task import TaskSpec
+from limpet.runtime.roster import Roster
 from limpet.stores.base import Store
 
 if TYPE_CHECKING:
@@ -23,9 +30,12 @@ Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable
 Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
 
 Ending = Literal["stopped", "empty", "recycled"]
+# Why a process asks to be replaced: a handler was given up and may still run; no memory, files or threads are left; it
+# has run as many jobs as it may.
+Recycled = Literal["abandoned", "exhausted", "max_jobs"]
 
 PER_CORE: Final = max(1, os.cpu_count() or 1)
-RAREST: Final = 1_000_000  # of so many jobs one may be aged; whoever wants fewer wants none
+RAREST: Final = 1_000_000  # the largest `ageing`: one job in this many
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -75,7 +85,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Reserve(Struct, frozen=True):
-    """Places beyond those that were asked for, which only critical and high jobs take (D28)."""
+    """Slots beyond those that were asked for, which only critical and high jobs take (D28)."""
 
     slots: int = 0
     threads: int = 0
@@ -118,6 +128,47 @@ class AppRef(Struct, frozen=True):
     ref: str
     url: str | None = None  # None: as the code says
     namespace: str | None = None
+
+
+def session_name() -> str:
+    """A name that no other worker has, and that tells people where it runs."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+async def _nothing() -> None: ...
+
+
+class WorkerEvents(Struct, frozen=True, kw_only=True):
+    """What the owner of a worker does before its first beat, and what it is told."""
+
+    before: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    on_ready: Callable[[bytes], None] = lambda info: None  # with what operators see of the worker
+    on_beat: Callable[[], None] = lambda: None
+    on_leaving: Callable[[], None] = lambda: None
+    on_given_up: Callable[[Transition], None] = lambda transition: None  # its handler runs on
+    on_unwritten: Callable[[list[Transition], dict[bytes, dict[str, int]]], None] = lambda ends, spent: None
+    on_other_store: Callable[[], Awaitable[object]] | None = None  # e.g. publishes what code declares
+
+
+class WorkerPlan(Struct, frozen=True, kw_only=True):
+    """All that one run of a worker is made from."""
+
+    store: Store
+    parts: Parts
+    settings: WorkerSettings = WorkerSettings()
+    app_ref: AppRef | None = None  # None: no other process can load the app, so no job runs in a process of its own
+    events: WorkerEvents = WorkerEvents()
+    session: str = field(default_factory=session_name)
+    roster: Roster | None = None  # None: no supervisor
+    rng: random.Random = field(default_factory=random.Random)
+    clock_s: Callable[[], float] = time.monotonic
+
+    @property
+    def serves(self) -> Serves:
+        """What its session claims."""
+        tasks = self.parts.tasks
+        queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
+        return Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
 
 
 class App(Protocol):

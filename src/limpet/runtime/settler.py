@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from typing import Final
 
@@ -25,15 +25,16 @@ from limpet.core.endings.transition import (
 )
 from limpet.core.errors import StoreError
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.state import State
 from limpet.core.limits.spending import Bill
+from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.keeper import Notebook
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import WorkReport
-from limpet.stores.base import Store
 
 MOST_PER_CALL: Final = 1_000  # what every engine settles in one bounded step
 
@@ -50,106 +51,143 @@ _COUNTED: Final[dict[type, str]] = {
 }
 
 
+class SettleQueue:
+    """The transitions that wait to be written, and those of the write that is under way."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+        self.waiting: list[Transition] = []
+        self.bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
+        self.under_way: list[Transition] = []  # of the batch that is being written, those without an answer
+        self.news = asyncio.Event()
+
+    @property
+    def unsettled(self) -> int:
+        """Transitions that the store has not confirmed."""
+        return len(self.waiting) + len(self.under_way)
+
+    def fits(self) -> bool:
+        """Whether one more is written in one step with all that waits."""
+        return len(self.waiting) < MOST_PER_CALL
+
+    def keys(self) -> set[tuple[bytes, int]]:
+        """Id and token of every job whose end is not written yet."""
+        return {(each.id, each.token) for each in (*self.waiting, *self.under_way)}
+
+    def left(self) -> tuple[list[Transition], dict[bytes, dict[str, int]]]:
+        """The transitions that are not written, and their costs for the gates: another process may still write them."""
+        spent = {id: dict(bill.costs) for (id, _), bill in self.bills.items()}
+        return [*self.under_way, *self.waiting], spent
+
+    def put(self, transition: Transition, bill: Bill | None = None) -> None:
+        """Settle this with the next write."""
+        if bill is not None:
+            self.bills[transition.id, transition.token] = bill
+            self.notebook.add(transition.id, transition.token, bill.note)
+        waiting = self.waiting
+        waiting.append(transition)
+        if len(waiting) == 1:
+            self.news.set()
+
+    def release(self, jobs: Iterable[Claimed]) -> None:
+        """Hand jobs back that have not started."""
+        for job in jobs:
+            self.put(Release(job.id, job.token))
+
+    def take(self) -> list[Transition]:
+        """The next batch to write; it is under way from here on."""
+        batch = self.under_way = self.waiting[:MOST_PER_CALL]
+        del self.waiting[: len(batch)]
+        return batch
+
+    def answered(self, batch: list[Transition]) -> None:
+        """These are written."""
+        if batch is self.under_way:
+            self.under_way = []
+        else:
+            keys = {(each.id, each.token) for each in batch}
+            self.under_way = [each for each in self.under_way if (each.id, each.token) not in keys]
+
+
 class Settler(Part):
-    """Group commit: flushes at once when idle, and never has two writes under way."""
+    """Group commit: flushes at once when idle, and never has two writes under way.
+
+    Before a write `last_words` waits for the notes of its jobs; after all is written `on_written` is called. When an
+    answer lets held jobs start, `start_held` does that.
+    """
 
     name = "settler"
 
     def __init__(
         self,
-        store: Store,
+        queue: SettleQueue,
+        store: PatientStore,
         session: str,
-        patience: Patience,
         report: WorkReport,
+        gates: BarredGates,
+        start_held: Callable[[], None],
+        *,
         roster: Roster | None = None,
-        notebook: Notebook | None = None,
+        last_words: Callable[[Set[tuple[bytes, int]]], Awaitable[None]] | None = None,
+        on_written: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
+        self._queue = queue
         self._store = store
         self._session = session
-        self._patience = patience
         self._report = report
         self._roster = roster
-        self._notebook = notebook or Notebook()
-        self._waiting: list[Transition] = []
-        self._bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
-        self._under_way: list[Transition] = []  # of the batch that is being written, those without an answer
+        self._gates = gates
+        self._start_held = start_held
+        self._last_words = last_words
+        self._on_written = on_written
         self._asked: list[Transition] | None = None  # with the last number; None once it was answered
         self._seq = 0
         self._closing = False
-        self._news = asyncio.Event()
-        self.on_settled: Callable[[], None] | None = None
-        self.on_write: Callable[[], None] = lambda: None  # what has ended by now is under way
-        self.on_answer: Callable[[Sequence[Transition], set[str]], None] = lambda batch, shut: None  # and shut gates
-        self.before: Callable[[Set[tuple[bytes, int]]], Awaitable[None]] | None = None  # id and token of those that end
-
-    @property
-    def unsettled(self) -> int:
-        """Transitions that the store has not confirmed."""
-        return len(self._waiting) + len(self._under_way)
-
-    def fits(self) -> bool:
-        """Whether one more is written in one step with all that waits."""
-        return len(self._waiting) < MOST_PER_CALL
-
-    def keys(self) -> set[tuple[bytes, int]]:
-        """Id and token of every job whose end is not written yet."""
-        return {(each.id, each.token) for each in (*self._waiting, *self._under_way)}
-
-    def left(self) -> tuple[list[Transition], dict[bytes, dict[str, int]]]:
-        """What is not written, and what gates should be told of its costs: for whoever can still write it."""
-        spent = {id: dict(bill.costs) for (id, _), bill in self._bills.items()}
-        return [*self._under_way, *self._waiting], spent
-
-    def put(self, transition: Transition, bill: Bill | None = None) -> None:
-        """Settle this with the next write."""
-        if bill is not None:
-            self._bills[transition.id, transition.token] = bill
-            self._notebook.add(transition.id, transition.token, bill.note)
-        waiting = self._waiting
-        waiting.append(transition)
-        if len(waiting) == 1:
-            self._news.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        if self._under_way:
-            await self._write(self._under_way)  # cancelled in the middle: the same number gets the same answer
+        queue = self._queue
+        if queue.under_way:
+            await self._write(queue.under_way)  # cancelled in the middle: the same number gets the same answer
         while True:
-            while self._waiting:
-                batch = self._under_way = self._waiting[:MOST_PER_CALL]
-                del self._waiting[: len(batch)]
-                await self._write(batch)
-            if self.on_settled is not None:
-                self.on_settled()
+            while queue.waiting:
+                await self._write(queue.take())
+            if self._on_written is not None:
+                self._on_written()
             if self._closing:
                 return
-            self._news.clear()
-            await self._news.wait()
+            queue.news.clear()
+            await queue.news.wait()
 
     async def finish(self, timeout_s: float) -> int:
         """Write what is left, for as long as the store may take; how many remain unwritten."""
         self._closing = True
-        self._news.set()
+        self._queue.news.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._task is not None and (not self._task.done() or self._task.cancelled()):
                     await asyncio.wait({self._task})
                     await asyncio.sleep(0)  # one that was cancelled by other code is started again in between
         await self.stop()
-        return self.unsettled
+        return self._queue.unsettled
 
     async def _write(self, batch: list[Transition]) -> None:
-        self.on_write()
-        if self.before is not None:
-            await self.before({(each.id, each.token) for each in batch})
+        self._gates.sent()
+        if self._last_words is not None and self._queue.notebook.has_words:
+            await self._last_words({(each.id, each.token) for each in batch})
         try:
             answers = await self._settle(batch)
         except StoreError:
             raise
         except Exception as error:
             # One of them is more than the engine can write, and nothing of the batch was written: find it.
-            worker_log(logging.ERROR, "a write was refused, trying one by one", count=len(batch), error=repr(error))
+            worker_log(
+                logging.ERROR,
+                "the store refused a batch of settlements, writing them one by one",
+                count=len(batch),
+                error=repr(error),
+            )
             await self._write_apart(batch)
         else:
             self._count(batch, answers)
@@ -159,21 +197,22 @@ class Settler(Part):
             self._seq += 1
             self._asked = batch
         seq = self._seq
-        if self._bills:
+        if self._queue.bills:
             answers = await self._settle_with_bills(seq, batch)
         else:
-            answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+            answers = await self._store.settle(self._session, seq, batch)
         self._asked = None
         return answers
 
     async def _settle_with_bills(self, seq: int, batch: list[Transition]) -> Sequence[Settled]:
-        """What gates are told of real costs goes with the transitions."""
+        """The actual costs go to the gates with the transitions."""
         keys = [(each.id, each.token) for each in batch]
-        bills = {key: self._bills[key] for key in sorted(keys, key=lambda key: key[1]) if key in self._bills}
+        said = self._queue.bills
+        bills = {key: said[key] for key in sorted(keys, key=lambda key: key[1]) if key in said}
         spent = {id: bill.costs for (id, _), bill in bills.items()}  # of two attempts of a job the later one counts
-        answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch, spent=spent))
+        answers = await self._store.settle(self._session, seq, batch, spent=spent)
         for key in bills:
-            del self._bills[key]
+            del said[key]
         return answers
 
     async def _write_apart(self, batch: list[Transition]) -> None:
@@ -187,12 +226,12 @@ class Settler(Part):
             except Exception as error:
                 worker_log(
                     logging.ERROR,
-                    "the end of a job cannot be written, it is buried",
+                    "could not write the end of a job, the job is dead now",
                     job_id=id_text(transition.id),
                     transition=type(transition).__name__,
                     trouble=type(error).__name__,
                 )
-                self._bills.pop((transition.id, transition.token), None)  # it may be what cannot be written
+                self._queue.bills.pop((transition.id, transition.token), None)  # it may be what cannot be written
                 buried.append(unwritable(transition, error))
             else:
                 self._count([transition], answers)
@@ -200,11 +239,7 @@ class Settler(Part):
             self._count([transition], await self._settle([transition]))  # an engine that cannot do this can do nothing
 
     def _count(self, batch: list[Transition], answers: Sequence[Settled]) -> None:
-        if batch is self._under_way:
-            self._under_way = []
-        else:
-            answered = {(each.id, each.token) for each in batch}
-            self._under_way = [each for each in self._under_way if (each.id, each.token) not in answered]
+        self._queue.answered(batch)
         if self._roster is not None:
             for transition in batch:
                 self._roster.end(transition.id, transition.token)
@@ -220,7 +255,10 @@ class Settler(Part):
                 self._refused(transition, settled.answer)
             elif settled.state is State.succeeded and type(transition) is not Succeed:
                 self._had_succeeded(transition)
-        self.on_answer(batch, shut)
+        if (back := self._gates.answered(batch, shut)) is not None:
+            self._queue.release(back)
+            self._start_held()
+            self._gates.claim_again()
 
     def _had_succeeded(self, transition: Transition) -> None:
         """The handler's own transaction was committed: the job has succeeded, whatever was asked for it."""

@@ -53,7 +53,7 @@ _PASSES: Final = (JobSignal, UsageError, LeaseLost, StoreError)
 
 # What trying again within the attempt may cure.
 _MAY_PASS: Final = ("transient", "timeout")
-_PATIENCE_S: Final = 60  # whoever asks for more is waited for by the job, which takes no slot meanwhile
+_PATIENCE_S: Final = 60  # for a longer delay the job itself waits, which takes no slot meanwhile
 
 
 class Calls(Protocol):

@@ -33,7 +33,7 @@ from limpet.runtime.suspension import Suspension, Wait
 
 if TYPE_CHECKING:
     from limpet.runtime.attempt import Attempt
-    from limpet.runtime.context import Desk
+    from limpet.runtime.context import JobChannel
 
 LAST_S: Final = 1.0  # how long a cancelled call may take to write down what its function has done
 
@@ -44,10 +44,10 @@ class Steps:
     patience_s = 10.0  # how long a new call waits for recorded ones that were made beside it before
     lull_s = 1.0  # how long what may go on beside a wait can do without a durable call before the job is suspended
 
-    def __init__(self, attempt: Attempt, desk: Desk, calls: Calls) -> None:
+    def __init__(self, attempt: Attempt, channel: JobChannel, calls: Calls) -> None:
         job = attempt.job
         self._attempt = attempt
-        self._desk = desk
+        self._channel = channel
         self._calls = calls
         self._history = History(job.notes, job=id_text(job.id), in_order=attempt.spec.steps == "in-order")
         self._events = {note.name: note.body for note in job.notes if note.kind == EVENT}
@@ -200,13 +200,13 @@ class Steps:
         except asyncio.CancelledError:
             await asyncio.wait({saving}, timeout=LAST_S)
             if saving.done() and not saving.cancelled():
-                saving.exception()  # nobody is left to be told
+                saving.exception()  # its caller is gone
             raise
         return record
 
     async def _save(self, note: Note) -> None:
         attempt = self._attempt
-        if not await self._desk.save(attempt.job, note):
+        if not await self._channel.save(attempt.job, note):
             attempt.fence()
             raise LeaseLost(
                 f"job {id_text(attempt.job.id)} is no longer leased to this worker, so {note.name!r} is not recorded",

@@ -22,18 +22,17 @@ from msgspec.structs import replace
 from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.errors import StoreError
 from limpet.core.jobs.lease import Beat, Held
-from limpet.runtime.crier import Crier
-from limpet.runtime.group import gone, kill_group
-from limpet.runtime.life import END_S, FLUSH_S
+from limpet.runtime.child_messages import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
+from limpet.runtime.child_process import ChildProcess
+from limpet.runtime.child_watch import ChildWatch
+from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.log import worker_log
-from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.process_group import gone, kill_group
 from limpet.runtime.roster import Started, kept_ms
-from limpet.runtime.session import session_name
-from limpet.runtime.settings import WorkerCutOff, WorkerSettings
+from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
 from limpet.runtime.settler import MOST_PER_CALL
-from limpet.runtime.watch import Watch
+from limpet.runtime.worker_run import END_S, FLUSH_S
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 
@@ -68,25 +67,26 @@ class SupervisorSettings(Struct, frozen=True, kw_only=True):
 class Supervisor:
     """One supervisor and its children (D7)."""
 
-    def __init__(self, settings: SupervisorSettings) -> None:
+    def __init__(
+        self, settings: SupervisorSettings, on_ready: Callable[[ChildProcess], None] = lambda child: None
+    ) -> None:
         self._settings = settings
-        self._patience = Patience(random.Random())
+        self._on_ready = on_ready
         self._rng = random.Random()
-        self._children: dict[int, Offspring] = {}
+        self._children: dict[int, ChildProcess] = {}
         self._store: Store | None = None
-        self._crier: Crier | None = None
+        self._tailer: EventLogTailer | None = None
         self._stopping = asyncio.Event()
         self._forced = False
         self._end_at_s = math.inf  # known once it stops
         self._code = STOPPED
         self._seq = FIRST_SEQ
         self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
-        self.on_ready: Callable[[Offspring], None] = lambda child: None
 
     async def run(self) -> int:
         """Keep the children running until stopped; the exit code."""
         beating = asyncio.create_task(self._beat(), name="beat")
-        beating.add_done_callback(self._fell)
+        beating.add_done_callback(self._part_failed)
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._settings.processes):
@@ -94,8 +94,8 @@ class Supervisor:
         finally:
             beating.cancel()
             await asyncio.wait({beating})
-            if self._crier is not None:
-                await self._crier.stop()
+            if self._tailer is not None:
+                await self._tailer.stop()
             if self._store is not None:
                 await self._store.close()
         return self._code
@@ -129,7 +129,7 @@ class Supervisor:
     async def _tend(self, place: int) -> None:
         idle_falls = quick_falls = 0
         while not self._stopping.is_set():
-            child = await Offspring.spawn(self._begin())
+            child = await ChildProcess.spawn(self._begin())
             self._children[place] = child
             code = await self._until_ended(child)
             del self._children[place]
@@ -169,14 +169,14 @@ class Supervisor:
             log_level=settings.log_level,
         )
 
-    async def _until_ended(self, child: Offspring) -> int:
+    async def _until_ended(self, child: ChildProcess) -> int:
         """The child's exit code. One that is beyond help, or does not stop in time, is killed."""
         worker = self._settings.worker
         end_s = worker.grace_ms / 1000 + END_S + MARGIN_S
-        watch = Watch(child, worker, self._settings.silent_ms, round(end_s * 1000))
+        watch = ChildWatch(child, worker, self._settings.silent_ms, round(end_s * 1000))
         ended = asyncio.create_task(child.ended())
         greeting = asyncio.create_task(self._greet(child), name="greet")
-        greeting.add_done_callback(self._fell)
+        greeting.add_done_callback(self._part_failed)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             while not ended.done() and not stopping.done():
@@ -201,23 +201,29 @@ class Supervisor:
             greeting.cancel()
             stopping.cancel()
 
-    async def _greet(self, child: Offspring) -> None:
+    async def _greet(self, child: ChildProcess) -> None:
         ready = await child.heard_ready()
         if ready is None:
             return
         if self._store is None:
             self._store = open_store(ready.url, ready.namespace)
         if not self._store.features.shared:
-            worker_log(logging.CRITICAL, "this store lives in one process", url=ready.url, fix="use a file or a server")
+            worker_log(
+                logging.CRITICAL,
+                "this store cannot be shared between processes",
+                url=ready.url,
+                fix="use a file or a server",
+            )
             self._code = NOT_SHARED
             self.stop()
             return
-        if self._crier is None:
+        if self._tailer is None:
             # From before its first child claimed anything: a job that was waiting may have been news at once.
-            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
-            await self._crier.start(self._part_fell)
+            patient = PatientStore(self._store, self._rng)
+            self._tailer = EventLogTailer(patient, self._settings.worker.beat_ms, seen=ready.heard)
+            await self._tailer.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
-        self.on_ready(child)
+        self._on_ready(child)
         await child.follow()
 
     async def _pause(self, failures: int) -> None:
@@ -256,7 +262,7 @@ class Supervisor:
                 elif not child.leaving:
                     child.send(SessionLost())
 
-    def _fell(self, task: asyncio.Task[None]) -> None:
+    def _part_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._part_fell(task.get_name(), error)
 
@@ -272,7 +278,7 @@ class Supervisor:
             self._code = CUT_OFF
             self.stop()
 
-    async def _recover_or_leave(self, child: Offspring, code: int) -> None:
+    async def _recover_or_leave(self, child: ChildProcess, code: int) -> None:
         """Recover; but a supervisor that is stopping does not wait for a store that is away."""
         recovering = asyncio.create_task(self._recover(child, code))
         stopping = asyncio.create_task(self._stopping.wait())
@@ -292,8 +298,8 @@ class Supervisor:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
 
-    async def _end_groups(self, child: Offspring) -> None:
-        """End the processes in which its jobs ran: those jobs go to others, and nobody may be inside with them."""
+    async def _end_groups(self, child: ChildProcess) -> None:
+        """End the processes in which its jobs ran: the jobs go to other workers, and must not run twice at once."""
         groups = {each.group for each in child.roster.started() if each.group}
         for group in groups:
             kill_group(group)
@@ -301,15 +307,15 @@ class Supervisor:
             if not await gone(group):
                 worker_log(logging.ERROR, "a process that was killed does not end", pid=group)
 
-    async def _recover(self, child: Offspring, code: int) -> None:
-        """Settle at once for a child that died: nobody waits for its lease to run out."""
+    async def _recover(self, child: ChildProcess, code: int) -> None:
+        """Settle at once for a child that died, before its lease runs out."""
         await self._end_groups(child)
         if self._store is None or child.ready is None or child.left:
             return
-        store, session = self._store, child.session
+        session = child.session
+        store = PatientStore(self._store, self._rng, self._settings.worker.cut_off_ms)
         started = {(each.id, each.token): each for each in child.roster.started()}
-        patience = Patience(self._rng, self._settings.worker.cut_off_ms)
-        held = await patience.ask("held", lambda: store.held(session))
+        held = await store.held(session)
         if not child.roster.complete:
             started |= {
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
@@ -331,13 +337,17 @@ class Supervisor:
             batch = held[start : start + MOST_PER_CALL]
             judged = [verdict(each, started, how) for each in batch]
             told = [known.get((each.id, each.token), sentence) for each, sentence in zip(batch, judged, strict=True)]
-            settle = partial(self._settle, patience, store, session)
+            settle = partial(self._settle, store, session)
             try:
                 await settle(told, spent)
             except StoreError:
                 raise
             except Exception as error:  # what the child could not write may be what cannot be written
-                worker_log(logging.ERROR, "ends of jobs cannot be written, trying one by one", error=repr(error))
+                worker_log(
+                    logging.ERROR,
+                    "the store refused a batch of settlements, writing them one by one",
+                    error=repr(error),
+                )
                 for known_end, sentence in zip(told, judged, strict=True):
                     try:
                         await settle([known_end], spent)
@@ -345,19 +355,18 @@ class Supervisor:
                         raise
                     except Exception:
                         await settle([sentence], {})
-        await patience.ask("leave", lambda: store.leave(session))
+        await store.leave(session)
 
     async def _settle(
         self,
-        patience: Patience,
-        store: Store,
+        store: PatientStore,
         session: str,
         batch: Sequence[Transition],
         spent: Mapping[bytes, Mapping[str, int]],
     ) -> None:
         self._seq += 1
         costs = {each.id: spent[each.id] for each in batch if each.id in spent}
-        await patience.ask("settle", partial(store.settle, session, self._seq, batch, spent=costs))
+        await store.settle(session, self._seq, batch, spent=costs)
 
 
 def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:

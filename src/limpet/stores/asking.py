@@ -1,4 +1,4 @@
-"""What several rooms ask of any store: its time, every job that a query finds, and whether it takes new ones."""
+"""What several rooms ask of any store: every job that a query finds, and whether it takes new ones."""
 
 from __future__ import annotations
 
@@ -6,37 +6,50 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from limpet.core.errors import WrongContext
 from limpet.core.gate import Gate
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.lease import ClaimRequest, Serves
-from limpet.core.jobs.view import JobView, Query
+from limpet.core.jobs.view import AttemptView, JobView, Query
 from limpet.core.limits.depth import queue_draining
-from limpet.stores.base import Store
+from limpet.stores.base import Examines, Joins, Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers
 GATE_KINDS: Final = ("all", "breaker:", "limit:", "queue:", "task:")
 
-_NOBODY: Final = ClaimRequest("limpet.clock", Serves((), ()), limit=0, slots=0, seq=0, claimer="clock")
+
+def joining(store: Store, to: Literal["enqueue", "complete a job"]) -> Joins:
+    """The store as one that takes part in the caller's transaction; WrongContext for an engine that cannot."""
+    if not isinstance(store, Joins):
+        fixes = {
+            "enqueue": "keep an outbox there, Limpet(url, outbox=...), or enqueue after the commit",
+            "complete a job": "return the result instead and make your writes repeatable, "
+            "or use a store on SQLite or PostgreSQL",
+        }
+        name = store.features.name.capitalize()
+        raise WrongContext(f"{name} cannot {to} inside a transaction of your database", fix=fixes[to])
+    return store
 
 
-async def engine_now_ms(store: Store) -> int:
-    """The time by the engine's clock, which decides when jobs are due, whatever the clock of this machine shows.
-
-    A claim of a session that does not live gets nothing, changes nothing, and is told the time.
-    """
-    return (await store.claim(_NOBODY)).now_ms
+def examined(store: Store) -> Examines:
+    """The store as one that can be examined; WrongContext for an engine that cannot."""
+    if not isinstance(store, Examines):
+        raise WrongContext(
+            f"the {store.features.name} engine cannot examine its store",
+            fix="use the tools of its server, or restore it from a backup",
+        )
+    return store
 
 
 async def last_seq(store: Store, log: Literal["audit", "event"]) -> int:
-    """The seq of the newest line of a log, 0 when it is empty; found by halving, as a log may be long."""
-    low, high = 0, 1
-    while found := await store.read(log, high, 1):
-        low, high = found[0].seq, 4 * found[0].seq
-    while low < high:  # the newest is none after `high`, and none before `low`
-        middle = (low + high) // 2
-        found = await store.read(log, middle, 1)
-        low, high = (found[0].seq, high) if found else (low, middle)
-    return low
+    """The seq of the newest line of a log, 0 when it is empty."""
+    found = await store.read(log, limit=1, newest=True)
+    return found[0].seq if found else 0
+
+
+async def attempts_of(store: Store, id: bytes) -> tuple[AttemptView, ...]:
+    """Every recorded attempt of a job, oldest first; none when it is gone."""
+    found = await store.inspect(id)
+    return () if found is None else found.attempts
 
 
 async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> list[JobView]:

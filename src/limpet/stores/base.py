@@ -15,19 +15,17 @@ from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.view import (
-    AttemptView,
     CauseView,
     Control,
     Counts,
     Entry,
     Finding,
     FlowView,
+    Inspection,
     JobView,
     Page,
     Query,
-    QueueView,
     Retention,
-    Standing,
 )
 from limpet.core.limits.account import Account
 
@@ -87,8 +85,41 @@ class Migrates(Protocol):
 
 
 @runtime_checkable
-class Repairs(Protocol):
-    """An engine that can compare its books with its records, and put them right while workers go on."""
+class Joins(Protocol):
+    """An engine that takes part in the caller's own database transaction (Features.transactional)."""
+
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        """Like enqueue, inside the caller's own transaction: the jobs are there if and when it commits.
+
+        Never begins, commits or retries; with a connection that is not awaited it never waits either, so that code
+        without an event loop can call it. Raises WrongContext where the connection cannot.
+        """
+
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        """Note inside the caller's own transaction that this running job has succeeded; False when the token is stale.
+
+        If and when that transaction commits, whatever ends the job's lease next (any transition, a sweep, a session
+        that leaves, a forced cancel) makes it succeeded with this result: a worker that dies right after the commit
+        has done its work. The caller rolls back on False. The rest is as for `enqueue_on`.
+        """
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """An engine that says how it is, and can put its books right by its records while workers go on."""
+
+    async def check(self) -> list[Finding]:
+        """Durability and health, as configured and as found."""
+
+    async def accounts(self) -> list[Account]:
+        """Gates by key, at most 10,000, each with what running jobs hold of it at that very instant.
+
+        Reads what every running job was charged: for checks, not for frequent calls.
+        """
 
     async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
         """Where counters, slots and indexes differ from the records; without `dry_run` they are set by the records.
@@ -114,7 +145,9 @@ def check_size(jobs: Sequence[Job]) -> None:
 
 
 class Store(Protocol):
-    """About thirty verbs, plural and typed. Each is one atomic step: all of it happened, or none.
+    """Thirty verbs beside `open` and `close`, plural and typed. Each is one atomic step: all of it happened, or none.
+
+    What only some engines can do are protocols of their own: Joins, Examines, Migrates.
 
     `now_ms=None` means the engine's own clock. Trouble with the engine is a StoreError; expected
     answers (stale, duplicate, empty) are values. A store serves every event loop of its process.
@@ -129,6 +162,9 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of connections and threads. Idempotent; other verbs reopen."""
 
+    async def now(self) -> int:
+        """The time by the engine's clock, in ms: it decides when jobs are due, whatever the clock here shows."""
+
     # -- producers
 
     async def enqueue(
@@ -142,16 +178,6 @@ class Store(Protocol):
         QueueFull when a gate "queue:Q" has a depth, and more new jobs come than may wait there with those that do
         (blocked, scheduled and ready ones), of the queue or of their group in it. Only calls at the same time can
         exceed it together.
-        """
-
-    async def enqueue_on(
-        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
-    ) -> list[Enqueued]:
-        """Like enqueue, inside the caller's own transaction: the jobs are there if and when it commits.
-
-        Never begins, commits or retries; with a connection that is not awaited it never waits either, so that code
-        without an event loop can call it. Raises WrongContext where the engine or the connection cannot
-        (Features.transactional).
         """
 
     async def relay(
@@ -213,16 +239,6 @@ class Store(Protocol):
         From the commit on no claim gives a job that passes such a gate, until that opens.
 
         The same (session, seq) again gets the same answers again and changes nothing.
-        """
-
-    async def settle_on(
-        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
-    ) -> bool:
-        """Note inside the caller's own transaction that this running job has succeeded; False when the token is stale.
-
-        If and when that transaction commits, whatever ends the job's lease next (any transition, a sweep, a session
-        that leaves, a forced cancel) makes it succeeded with this result: a worker that dies right after the commit
-        has done its work. The caller rolls back on False. The rest is as for `enqueue_on`.
         """
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
@@ -287,35 +303,20 @@ class Store(Protocol):
     ) -> list[FlowView]:
         """Those of the flows `ids` that have a stored job, in order; or the newest, all with an id below `before`."""
 
-    async def resolve(self, suffix: str) -> list[bytes]:
-        """Up to three ids whose text ends in `suffix`, newest first."""
-
-    async def attempts(self, id: bytes) -> list[AttemptView]:
-        """Every recorded attempt of a job, oldest first."""
-
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
         """Dead jobs grouped by what killed them, most frequent first."""
 
-    async def count(self) -> Counts:
-        """Counters, not scans."""
+    async def count(self, *, queues: bool = False) -> Counts:
+        """Counters, not scans. With `queues` also every queue that holds or held jobs, or has a pause or limit."""
 
-    async def queues(self) -> list[QueueView]:
-        """Every queue that holds or held jobs, or has a pause or limit of its own."""
-
-    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
-        """The facts from which `explain` says why a job is not running."""
+    async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
+        """A job with every recorded attempt, and the facts from which `explain` says why it is not running."""
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         """Pause, resume, drain, hold, limit, trip or reset; wakes whoever can run now."""
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key."""
-
-    async def accounts(self) -> list[Account]:
-        """Gates by key, at most 10,000, each with what running jobs hold of it at that very instant.
-
-        Reads what every running job was charged: for people and for checks, not for who asks often.
-        """
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         """Write a named record; with `expect`, only over that version (0 = not there), else None.
@@ -334,11 +335,10 @@ class Store(Protocol):
     async def append(self, entries: Sequence[Entry]) -> None:
         """Add lines to the audit or event log."""
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        """Lines of a log with a seq larger than `after`, oldest first."""
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        """The first lines of a log with a seq larger than `after`, or the newest of them; oldest first either way."""
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         """Remove what has outlived its retention, in small steps; how many rows went. Zero = all done."""
-
-    async def check(self) -> list[Finding]:
-        """Durability and health, as configured and as found."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from limpet.core.gate import Gate
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.state import STATES, State
-from limpet.core.jobs.view import Counts, JobView, QueueView, Standing
-
-# Counters beyond the seven states, by the codes that engines store: sums that only grow.
-ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
+from limpet.core.jobs.view import AttemptView, Counts, Inspection, JobView, QueueView
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
 
 AHEAD: Final = 1_000  # how far a job's place in its lane is counted
 
@@ -37,29 +37,31 @@ def counts_of(rows: Iterable[tuple[str, str, int, int]]) -> Counts:
     )
 
 
-def queue_views(oldest: Mapping[str, int | None], counts: Counts, gates: Iterable[Gate]) -> list[QueueView]:
-    """Every queue by name: those with an oldest ready job or none, those that are counted, those with a gate."""
+def with_queues(counts: Counts, oldest: Mapping[str, int | None], gates: Iterable[Gate]) -> Counts:
+    """Counters with every queue by name: with its oldest ready job or none, counted, or with a gate of its own."""
     states: dict[str, dict[State, int]] = {name: {} for name in oldest}
     for (name, _, state), number in counts.now.items():
         of = states.setdefault(name, {})
         of[state] = of.get(state, 0) + number
     ruled = {gate.key.removeprefix("queue:"): gate for gate in gates}
     names = sorted(states.keys() | ruled.keys())
-    return [QueueView(name, states.get(name, {}), oldest.get(name), ruled.get(name)) for name in names]
+    views = (QueueView(name, states.get(name, {}), oldest.get(name), ruled.get(name)) for name in names)
+    return replace(counts, queues=tuple(views))
 
 
-def standing_of(
+def inspection_of(
     job: JobView,
     lane_state: Literal["idle", "active", "waiting"],
     ahead: int,
     parents: Iterable[tuple[bytes, int]],
     gates: Iterable[Gate],
     live: Iterable[Serves],
-) -> Standing:
-    """Where a job stands; `live` is what each live session serves."""
+    attempts: Iterable[AttemptView],
+) -> Inspection:
+    """All facts about a job; `live` is what each live session serves."""
     lane, live = job.lane, list(live)
     ahead = ahead if job.state is State.ready else 0
-    return Standing(
+    return Inspection(
         view=job,
         lane_state=lane_state,
         gates=tuple(gates),
@@ -69,6 +71,7 @@ def standing_of(
         able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
         able_without_needs=sum(_lacks_needs(serves, lane) for serves in live),
         knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
+        attempts=tuple(attempts),
     )
 
 

@@ -50,6 +50,11 @@ def hex_suffix(suffix: str) -> str | None:
     return plain
 
 
+def named(jobs: Iterable[JobView | None]) -> Page:
+    """The page of the jobs that the end of an id names: all there are, without those that have gone meanwhile."""
+    return Page(tuple(job for job in jobs if job is not None))
+
+
 class Search(Generic[Position]):
     """What a query wants, and what of it was found so far, each with its position."""
 

@@ -34,7 +34,7 @@ class Guest:
 
     async def put(self, *jobs: Job, rules: Sequence[GateRule] = ()) -> list[Enqueued]:
         """Enqueue inside the transaction, without having to wait for anybody."""
-        return await soon(self.bench.store.enqueue_on(self.line, jobs, rules, now_ms=self.bench.clock.now_ms))
+        return await soon(self.bench.joined.enqueue_on(self.line, jobs, rules, now_ms=self.bench.clock.now_ms))
 
     async def ask(self, query: str) -> list[tuple[Any, ...]]:
         return await (await self.line.execute(query.encode())).fetchall()

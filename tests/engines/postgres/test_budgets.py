@@ -34,7 +34,7 @@ async def test_costs_count_whichever_way_jobs_come(place: Place, way: str, flow:
         await place.store.relay("source", 1, jobs, [USD], now_ms=now_ms)
     else:
         with contextlib.closing(psycopg.connect(place.server.url)) as line:
-            await place.store.enqueue_on(line, jobs, [USD], now_ms=now_ms)
+            await place.joined.enqueue_on(line, jobs, [USD], now_ms=now_ms)
             line.commit()
     assert await place.hand().ids(3) == [job.id for job in jobs[:2]]
 

@@ -88,7 +88,7 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
         size = TENANTS // calls
         async with guest(place, bench) as one:
             for at in range(0, TENANTS, size):
-                await bench.store.enqueue_on(one.line, jobs[at : at + size], now_ms=bench.clock.now_ms)
+                await bench.joined.enqueue_on(one.line, jobs[at : at + size], now_ms=bench.clock.now_ms)
             ((locks,),) = await one.ask("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
             assert locks < FEW_LOCKS
             await one.commit()
@@ -119,7 +119,7 @@ async def test_a_driver_that_writes_json_in_its_own_way_carries_limits_too(place
     try:
         await conn.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
         async with conn.transaction():
-            await bench.store.enqueue_on(conn, [bench.job(keys=("k",))], [GateRule("limit:k", concurrency=1)])
+            await bench.joined.enqueue_on(conn, [bench.job(keys=("k",))], [GateRule("limit:k", concurrency=1)])
     finally:
         await conn.close()
     assert len(await bench.hand().claim(5)) == 1
@@ -134,13 +134,13 @@ async def test_a_transaction_that_has_failed_is_told_of_and_takes_nothing(place:
     try:
         transaction = conn.transaction()
         await transaction.start()
-        await bench.store.enqueue_on(conn, [bench.job()])
+        await bench.joined.enqueue_on(conn, [bench.job()])
         with pytest.raises(asyncpg.DivisionByZeroError):
             await conn.fetch("SELECT 1 / 0")
         with pytest.raises(WrongContext, match="has failed"):
-            await bench.store.enqueue_on(conn, [bench.job()])
+            await bench.joined.enqueue_on(conn, [bench.job()])
         with pytest.raises(WrongContext, match="has failed"):
-            await bench.store.settle_on(conn, job.id, job.token)
+            await bench.joined.settle_on(conn, job.id, job.token)
         await transaction.rollback()
     finally:
         await conn.close()

@@ -18,6 +18,7 @@ import pytest
 from limpet.core.gate import FOREVER_MS, GateChange, GateRule, Pause
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Query, Term
+from limpet.stores.base import MAX_BATCH_JOBS
 from limpet.stores.open import open_store
 from limpet_contract.bench import Bench
 from limpet_contract.hand import Hand
@@ -184,7 +185,9 @@ async def test_urgent_jobs_cost_nothing_to_those_that_pass_them(
         bench, hand = Bench(store, Clock()), Bench(store, Clock()).hand()
         await many(bench, count // 2, priority=3)
         await many(bench, count // 2, priority=3, group=f"g{number}")
-        await bench.put(*(bench.job(priority=3, group=f"c{n}") for n in range(count // 10)))
+        for first in range(0, count // 10, MAX_BATCH_JOBS):
+            last = min(first + MAX_BATCH_JOBS, count // 10)
+            await bench.put(*(bench.job(priority=3, group=f"c{n}") for n in range(first, last)))
         await bench.add_many((CLAIMS + 1) * BATCH)
         await hand.succeed(*await hand.claim(BATCH, aged=BATCH, most_urgent=4))
         server.ask("VACUUM ANALYZE", timeout_s=600)

@@ -82,7 +82,7 @@ async def test_a_store_on_a_server_that_was_set_up_alike_is_another(
     await ours.store.open()
     await other.store.open()
     with psycopg.connect(servers[1].url) as conn, pytest.raises(WrongContext, match="does not hold this store"):
-        await ours.store.enqueue_on(conn, [ours.job()])
+        await ours.joined.enqueue_on(conn, [ours.job()])
     await ours.store.close()
     await other.store.close()
 
@@ -92,7 +92,7 @@ async def test_a_schema_that_was_made_anew_is_still_ours(servers: tuple[Postgres
     bench = Bench(open_store(server.url), Clock())
     for _ in range(2):
         with psycopg.connect(server.url) as conn:
-            await bench.store.enqueue_on(conn, [bench.job()])
+            await bench.joined.enqueue_on(conn, [bench.job()])
         server.ask("DROP SCHEMA limpet CASCADE")
         again = open_store(server.url)
         await again.open()

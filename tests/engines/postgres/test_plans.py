@@ -13,6 +13,7 @@ from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Note, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Query, Retention, Term
+from limpet.stores.asking import attempts_of
 from limpet.stores.open import open_store
 from limpet_contract.bench import Bench
 from limpet_contract.hand import ENDINGS, Hand
@@ -164,8 +165,8 @@ async def asked(bench: Bench, ids: list[bytes]) -> None:
     await store.causes()
     await store.get(ids)
     for id in ids:
-        await store.attempts(id)
-        await store.standing(id, now_ms=now_ms)
+        await attempts_of(store, id)
+        await store.inspect(id, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ async def test_a_job_whose_key_is_just_taken_over_is_pruned_the_next_time(place:
     held, free = await dead(place, unique=key), await dead(place)
     place.clock.advance(HOUR_MS)
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
-        await other.store.enqueue_on(line, [place.job(unique=key)], now_ms=place.clock.now_ms)
+        await other.joined.enqueue_on(line, [place.job(unique=key)], now_ms=place.clock.now_ms)
         await soon(place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms))
         assert await place.states([held, free]) == [State.dead, None]
         line.commit()
@@ -100,7 +100,7 @@ async def test_counts_stay_what_they_are_while_they_are_folded(place: Place) -> 
     await hand.bury(await hand.take())
     before, causes = await place.store.count(), await place.store.causes()
     other = await place.another()
-    with place.holding("SELECT lp.lock_1(1)"):
+    with place.holding("SELECT lp.lock(:FLOOR)"):
         fold = start(place.store.prune(Retention(), now_ms=place.clock.now_ms))
         await place.until_waiting(1)  # it has folded, and wants to write the lanes' numbers
         assert await other.store.count() == before
@@ -137,7 +137,7 @@ async def test_a_lane_dropped_under_an_enqueue_in_flight_is_there_again(place: P
     place.clock.advance(2 * HOUR_MS)
     job = place.job(group="g")
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
-        await other.store.enqueue_on(line, [job], now_ms=place.clock.now_ms)
+        await other.joined.enqueue_on(line, [job], now_ms=place.clock.now_ms)
         for _ in range(5):
             await place.store.prune(Retention(succeeded_ms=1), now_ms=place.clock.now_ms)
         assert place.ask("SELECT (SELECT count(*) FROM lp.lane_now), (SELECT count(*) FROM lp.lane)") == [(0, 0)]
@@ -152,7 +152,7 @@ async def test_a_lane_stays_while_its_jobs_are_not_yet_folded(place: Place) -> N
     assert place.ask("SELECT jobs FROM lp.lane_now") == [(0,)]  # it stays for an hour
     place.clock.advance(2 * HOUR_MS)
     later = await place.add(group="g", delay_ms=HOUR_MS)
-    with place.holding("SELECT lp.lock_1(4)"):  # somebody else is folding
+    with place.holding("SELECT lp.lock(:FOLD)"):  # somebody else is folding
         await place.store.prune(Retention(), now_ms=place.clock.now_ms)
     place.clock.advance(HOUR_MS)
     assert await place.hand().ids() == [later]
@@ -178,7 +178,7 @@ async def test_a_limit_forgotten_under_an_enqueue_in_flight_still_limits(place: 
     place.clock.advance(2 * HOUR_MS)
     jobs = [place.job(limits=("x",)) for _ in range(3)]
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
-        await other.store.enqueue_on(line, jobs, [rule], now_ms=place.clock.now_ms)
+        await other.joined.enqueue_on(line, jobs, [rule], now_ms=place.clock.now_ms)
         for _ in range(5):
             await place.store.prune(Retention(succeeded_ms=1), now_ms=place.clock.now_ms)
         assert await place.gate("limit:x") is None

@@ -13,7 +13,7 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
-from limpet.stores.base import Repairs
+from limpet.stores.base import Examines
 from limpet_contract.seeds import chance_of
 from tests.engines.postgres.audit import faults
 from tests.engines.postgres.places import Place, a_place
@@ -75,7 +75,7 @@ async def test_after_a_repair_no_two_places_disagree(place: Place, what: str, se
     assert faults(place.server, schema, place.clock.now_ms) == []
     for sql in DAMAGE.values() if what == ALL else [DAMAGE[what]]:
         place.ask(sql.format(some=f"get_byte(id, 15) % 3 = {seed % 3}"))
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
     await place.hand("filer").claim(1, slots=0)
     await place.sweep(20_000)
@@ -88,7 +88,7 @@ async def test_after_a_repair_no_two_places_disagree(place: Place, what: str, se
 async def test_a_body_without_a_state_is_a_dead_letter_with_its_arguments(place: Place) -> None:
     id = await place.add(args=b'{"to":"a@b.c"}')
     place.ask(f"DELETE FROM lp.wait WHERE id = '\\x{id.hex()}'")
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
     view = await place.view(id)
     assert (view.state, view.args, view.error_type) == (State.dead, b'{"to":"a@b.c"}', "limpet.Undecodable")
@@ -100,7 +100,7 @@ async def test_a_bound_that_is_too_low_is_counted_anew(place: Place) -> None:
     await place.declare(GateRule("queue:default", depth=3))
     await place.add_many(3)
     place.ask("UPDATE lp.depth SET n = n - 9")
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     assert await place.store.repair(dry_run=False, now_ms=place.clock.now_ms) == [], "a bound is no count of jobs"
     with pytest.raises(QueueFull, match="3 wait"):
         await place.add()

@@ -11,6 +11,7 @@ from limpet.core.gate import GateChange, Pause
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
 
@@ -110,7 +111,7 @@ async def test_what_a_silent_session_holds_past_its_deadline_is_taken_once(place
     place.ask("UPDATE lp.session SET deadline_ms = %s WHERE id = 'silent' RETURNING 1", place.clock.now_ms + 500)
     assert await place.sweep(1_000, watcher) == 1
     assert (await place.view(id)).lost == 1
-    assert [attempt.message for attempt in await place.store.attempts(id)] == ["session silent went silent"]
+    assert [attempt.message for attempt in await attempts_of(place.store, id)] == ["session silent went silent"]
 
 
 async def test_a_job_that_went_on_to_another_session_is_no_longer_held(place: Place) -> None:

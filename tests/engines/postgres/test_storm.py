@@ -17,6 +17,7 @@ from limpet.core.jobs.job import Job, Policy
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Query, Retention
+from limpet.stores.asking import joining
 from limpet_contract.bench import Bench
 from limpet_contract.hand import ENDINGS, Hand, failure, next_seq
 from limpet_contract.seeds import chance_of
@@ -120,7 +121,9 @@ class Storm:
     async def note(self, hand: Hand, job: Claimed) -> None:
         """Its handler settles it in a transaction of its own, which may come to nothing."""
         async with await psycopg.AsyncConnection.connect(self.namespace.server.url) as conn:
-            await hand.store.settle_on(conn, job.id, job.token, b'"noted"', now_ms=hand.clock.now_ms)
+            await joining(hand.store, "complete a job").settle_on(
+                conn, job.id, job.token, b'"noted"', now_ms=hand.clock.now_ms
+            )
             if self.random.random() < 0.5:
                 await conn.rollback()
 

@@ -77,14 +77,14 @@ async def test_a_queue_whose_jobs_are_only_posted_is_known(bench: Bench) -> None
     bench.clock.advance(100)
     late = await bench.add(queue="new", task="t")
     await bench.add(queue="later", delay_ms=5_000)
-    queues = {view.queue: view for view in await bench.store.queues()}
+    queues = {view.queue: view for view in (await bench.store.count(queues=True)).queues}
     assert {name: view.counts for name, view in queues.items()} == {
         "new": {State.ready: 3},
         "later": {State.scheduled: 1},
     }
     assert queues["new"].oldest_ready_at_ms == bench.clock.now_ms - 100
     assert queues["later"].oldest_ready_at_ms is None
-    standing = await bench.store.standing(late, now_ms=bench.clock.now_ms)
+    standing = await bench.store.inspect(late, now_ms=bench.clock.now_ms)
     assert standing is not None
     assert (standing.lane_state, standing.ahead) == ("active", 2)
 
@@ -98,10 +98,10 @@ async def test_a_job_that_came_back_before_its_lanes_floor_is_the_oldest(bench: 
     assert job.id == first
     await hand.claim(1)  # the floor is behind both
     await hand.release(job)
-    (queue,) = await bench.store.queues()
+    (queue,) = (await bench.store.count(queues=True)).queues
     assert queue.oldest_ready_at_ms == bench.clock.now_ms - 500
     newest = await bench.add()
-    standing = await bench.store.standing(newest, now_ms=bench.clock.now_ms)
+    standing = await bench.store.inspect(newest, now_ms=bench.clock.now_ms)
     assert standing is not None
     assert standing.ahead == 3
 
@@ -116,7 +116,7 @@ async def test_an_idle_lane_is_idle_and_a_gated_one_waits(bench: Bench) -> None:
     await hand.claim(1)
     states = []
     for id in (done, ids[1]):
-        standing = await bench.store.standing(id, now_ms=bench.clock.now_ms)
+        standing = await bench.store.inspect(id, now_ms=bench.clock.now_ms)
         assert standing is not None
         states.append(standing.lane_state)
     assert states == ["idle", "waiting"]
@@ -185,10 +185,10 @@ async def test_a_job_that_is_named_is_found_whatever_lies_before_it(
 async def test_an_id_is_found_by_an_odd_number_of_its_digits(bench: Bench) -> None:
     ids = [bench.id()[:14] + bytes((digit, 0xEF)) for digit in (0xAB, 0xBB, 0xAC)]
     await bench.put(*(bench.job(id=id) for id in ids))
-    assert await bench.store.resolve("bef") == [ids[1], ids[0]]
-    assert await bench.store.resolve("BEF") == [ids[1], ids[0]]
-    assert await bench.store.resolve("abef") == [ids[0]]
-    assert await bench.store.resolve(id_text(ids[2])[1:]) == [ids[2]]
+    assert await bench.ids_ending_in("bef") == [ids[1], ids[0]]
+    assert await bench.ids_ending_in("BEF") == [ids[1], ids[0]]
+    assert await bench.ids_ending_in("abef") == [ids[0]]
+    assert await bench.ids_ending_in(id_text(ids[2])[1:]) == [ids[2]]
 
 
 async def test_no_states_are_no_jobs(bench: Bench) -> None:
@@ -203,7 +203,7 @@ async def test_no_states_are_no_jobs(bench: Bench) -> None:
 async def test_a_spoilt_part_shows_itself(bench: Bench) -> None:
     id = await bench.add(tags=("vip",))
     assert isinstance(bench.store, PostgresStore)
-    schema = (await bench.store._route()).schema
+    schema = (await bench.store._client()).schema
     shared(POSTGRES).ask(f"UPDATE {schema}.job SET extra = '\\xc1'")
     view = await bench.view(id)
     assert view.tags == ("undecodable",)

@@ -195,7 +195,7 @@ async def test_what_a_callers_own_transaction_puts_after_many_is_filed_flat(
     for width in (FEW, MANY):
         join = Join(bench, monkeypatch, width)
         with contextlib.closing(place.connect()) as line:
-            await bench.store.enqueue_on(line, [*join.parents, join.child], now_ms=bench.clock.now_ms)
+            await bench.joined.enqueue_on(line, [*join.parents, join.child], now_ms=bench.clock.now_ms)
             line.commit()
         await join.hand.beat()
         _, pages = await join.counted("claim", lambda join=join: join.hand.ask(1))  # type: ignore[misc]

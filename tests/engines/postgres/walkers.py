@@ -253,7 +253,7 @@ class Walker:
             jobs.append(self.bench.job(after=tuple(parents), if_parent_fails=self.rng.choice(AFTER)))
         jobs = sorted(jobs, key=lambda job: job.unique is None)
         try:
-            answers = await self.bench.store.enqueue_on(self.line, jobs, RULES, now_ms=self.now_ms)
+            answers = await self.bench.joined.enqueue_on(self.line, jobs, RULES, now_ms=self.now_ms)
         except UnknownParent:
             await self.line.rollback()
             return
@@ -306,7 +306,7 @@ class Walker:
             return
         job = self.mine.pop()
         self.world.touched(job.id)
-        if not await self.bench.store.settle_on(self.line, job.id, job.token, b'"own"', now_ms=self.now_ms):
+        if not await self.bench.joined.settle_on(self.line, job.id, job.token, b'"own"', now_ms=self.now_ms):
             await self.line.rollback()
             return
         await asyncio.sleep(self.rng.choice([0, 0.02]))

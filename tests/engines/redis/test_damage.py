@@ -11,7 +11,8 @@ from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
-from limpet.stores.base import Repairs
+from limpet.stores.asking import examined
+from limpet.stores.base import Examines
 from limpet.stores.redis import RedisStore
 from limpet.stores.redis.enqueue import definition
 from limpet.stores.redis.scripts import script, source
@@ -49,9 +50,9 @@ async def test_no_damage_makes_a_verb_fail_or_a_slot_leak_and_a_repair_makes_all
     wreck.spoil(DAMAGES[damage])
     await wreck.every_verb()
     await wreck.clear()
-    for account in await place.store.accounts():
+    for account in await examined(place.store).accounts():
         assert (account.leaked, account.stuck) == (0, False), account
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
     assert place.sound()
     assert await place.store.repair(dry_run=True, now_ms=place.clock.now_ms) == []
@@ -116,7 +117,7 @@ async def test_a_queue_with_a_depth_or_a_drain_is_known_again() -> None:
     await place.add_many(2)
     place.server.ask("DEL", place.key("dp"), place.key("dr"))
     place.server.ask("SADD", place.key("dp"), "queue:closed")
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     for dry_run in (True, False):
         found = await place.store.repair(dry_run=dry_run, now_ms=place.clock.now_ms)
         assert found == [Difference("index", "queues whose depth or drain is not known", 3)]
@@ -137,7 +138,7 @@ async def test_a_job_under_a_breaker_may_fail_when_its_record_is_spoilt(damage: 
     place.server.ask(*(("HDEL", place.key("J"), id) if spoilt is None else ("HSET", place.key("J"), id, spoilt)))
     await hand.fail(job)
     assert place.server.ask("HEXISTS", place.key("run"), id) == 0
-    assert isinstance(place.store, Repairs)
+    assert isinstance(place.store, Examines)
     await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
     assert place.sound()
     await place.store.close()

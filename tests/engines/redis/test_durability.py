@@ -16,6 +16,7 @@ from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, Entry
+from limpet.stores.asking import attempts_of, examined
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet_contract.bench import Bench
@@ -204,10 +205,10 @@ async def seen(bench: Bench) -> list[object]:
     store, jobs = bench.store, await bench.everything()
     return [
         jobs,
-        [await store.attempts(job.id) for job in jobs],
+        [await attempts_of(store, job.id) for job in jobs],
         await store.count(),
         await store.gates(),
-        await store.queues(),
+        (await store.count(queues=True)).queues,
         await store.causes(),
         await store.sessions(),
         await store.controls("weight"),
@@ -219,6 +220,6 @@ async def seen(bench: Bench) -> list[object]:
 async def test_without_an_append_only_file_the_store_says_so() -> None:
     with own(REDIS) as server:
         store = open_store(server.url)
-        findings = await store.check()
+        findings = await examined(store).check()
         await store.close()
     assert [finding for finding in findings if finding.level != "ok"], findings

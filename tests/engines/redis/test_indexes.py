@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from limpet.core.jobs.repair import Difference
-from limpet.stores.base import Repairs, Store
+from limpet.stores.base import Examines, Store
 from limpet.stores.open import open_store
 from limpet_contract.seeds import chance_of
 from limpet_contract.stroll import STEPS, Stroll
@@ -50,7 +50,7 @@ class Namespace:
 async def differences(server: RedisServer, namespace: str) -> list[Difference]:
     """What a repair would change."""
     store = open_store(server.url, namespace)
-    assert isinstance(store, Repairs)
+    assert isinstance(store, Examines)
     try:
         return await store.repair(dry_run=True)
     finally:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from limpet.core.endings.effect import BLANK, MADE, STOPPED
-from limpet.stores.redis.fields import LAYOUTS, NUMBERS, RECORD, Bytes
+from limpet.stores.redis.fields import LAYOUTS, RECORD, VALUES, Bytes
 from limpet.stores.redis.keys import KEYS
 from limpet.stores.redis.names import UnknownName, resolve
 from tests.engines.redis.audit import names_of
@@ -35,7 +35,9 @@ from tests.servers.redis import shared
         ("r.rare[ADDED.reason]", 'r.rare["r"]'),
         ("r.state == READY", "r.state == 2"),
         ("HAS(r.flags, RARE)", "(r.flags % 128 >= 64)"),
+        ("HAS(byte(raw, LANE.flags), KEYED)", "(byte(raw, 26) % 2 >= 1)"),
         ("BODY + NOTES", "256 + 8"),
+        ("LANE_WAITS .. key", '"w" .. key'),
         ("local STANDING, notes", "local STANDING, notes"),
         (
             "MADE.success",
@@ -49,7 +51,8 @@ def test_a_name_stands_for_what_the_server_knows(written: str, stands_for: str) 
 
 
 @pytest.mark.parametrize(
-    "wrong", ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)", "MADE.succes"]
+    "wrong",
+    ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)", "HAS(f(g(x)), KIDS)", "MADE.succes"],
 )
 def test_a_name_that_stands_for_nothing_is_refused_when_the_script_is_built(wrong: str) -> None:
     with pytest.raises(UnknownName, match=r"see (keys|fields|core/endings/effect)\.py"):
@@ -70,9 +73,9 @@ def without_none(value: Any) -> Any:
     return {name: without_none(each) for name, each in value.items() if each not in (None, {}, [])}
 
 
-def test_names_of_numbers_and_of_layouts_do_not_meet() -> None:
-    assert LAYOUTS.keys() & NUMBERS.keys() == set()
-    flags = [NUMBERS[name] for name in ("KIDS", "WATCHED", "CANCELLING", "NOTES", "INPUTS", "BY_PARENT", "RARE")]
+def test_names_of_values_and_of_layouts_do_not_meet() -> None:
+    assert LAYOUTS.keys() & VALUES.keys() == set()
+    flags = [VALUES[name] for name in ("KIDS", "WATCHED", "CANCELLING", "NOTES", "INPUTS", "BY_PARENT", "RARE")]
     assert flags == [1 << bit for bit in range(len(flags))]
 
 

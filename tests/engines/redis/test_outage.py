@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 LANE, SERVES = Lane("default", "work"), Serves()
 AT_MOST_S = 5.0  # promised for an enqueue, whatever the server does
-SLACK_S = 2.0  # of a busy machine, and less than another attempt to connect would take
+SLACK_S = 4.0  # of a busy machine, and less than another attempt to connect would take
 RESUMES_S = 2.0  # promised, once the server is back
 
 

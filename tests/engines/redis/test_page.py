@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from limpet.stores.asking import examined
 from limpet.stores.open import open_store
 from limpet.stores.redis import check, url
 from limpet_contract.bench import Bench
@@ -50,7 +51,7 @@ async def test_its_settings_and_its_user_are_enough(tmp_path: Path) -> None:
         await bench.add()
         assert (await hand.wait(5_000)).work
         await bench.check_books()
-        assert {finding.level for finding in await store.check()} == {"ok"}
+        assert {finding.level for finding in await examined(store).check()} == {"ok"}
         await store.close()
 
 
@@ -98,7 +99,7 @@ async def turned_on(server: RedisServer, *last: str) -> list[bytes]:
     store = open_store(server.url)
     bench = Bench(store, Clock())
     job = await bench.add()
-    (finding,) = (each for each in await store.check() if each.code == "log")
+    (finding,) = (each for each in await examined(store).check() if each.code == "log")
     server.ask("CONFIG", "SET", "appendonly", "yes")
     await until(lambda: settled(server))
     if last:
@@ -113,7 +114,7 @@ async def turned_on(server: RedisServer, *last: str) -> list[bytes]:
 async def jobs_of(server: RedisServer, ids: list[bytes]) -> list[bytes]:
     store = open_store(server.url)
     found = [view.id for view in await store.get(ids) if view is not None]
-    assert {each.level for each in await store.check() if each.code == "log"} == {"ok"}
+    assert {each.level for each in await examined(store).check() if each.code == "log"} == {"ok"}
     await store.close()
     return found
 

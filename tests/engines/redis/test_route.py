@@ -89,11 +89,11 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: RedisServer) -
 
     async with door(slam, server.port) as port:
         route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
-        calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(100)]
+        calls = [route.call("get", "GET", KEY, deadline_s=3.0) for _ in range(100)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         route.drop()
     assert all(isinstance(answer, StoreUnreachable) for answer in answers)
-    assert 3 <= knocks <= 10
+    assert 2 <= knocks <= 16
 
 
 async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> None:
@@ -108,10 +108,10 @@ async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> No
 
     async with door(greet) as port:
         route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
-        calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(20)]
+        calls = [route.call("get", "GET", KEY, deadline_s=3.0) for _ in range(20)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(answer, StoreTimeout) for answer in answers), "it was sent, and nobody can know more"
-        assert 3 <= greeted <= 10
+        assert 2 <= greeted <= 16
         assert route.reconnects == 0, "none of them was a connection"
         route.drop()
 
@@ -128,12 +128,12 @@ async def test_a_server_without_a_connection_to_spare_is_waited_for_and_not_hamm
         login = f":{password}@" if password else ""
         route = Route(parse_redis(f"redis://{login}127.0.0.1:{server.port}?timeout={PATIENCE_S}"), TAG)
         with pytest.raises(StoreUnreachable, match="has no connection left for us") as caught:
-            await route.call("enqueue", "SET", KEY, 1, deadline_s=1.0)
+            await route.call("enqueue", "SET", KEY, 1, deadline_s=3.0)
         assert "may have happened" not in str(caught.value)
         assert "maxclients" in caught.value.fix
         found = re.search(rb"rejected_connections:(\d+)", exchange(last, ["INFO", "stats"]))
         assert found is not None
-        assert 3 <= int(found.group(1)) <= 10
+        assert 2 <= int(found.group(1)) <= 16
         waiting = asyncio.create_task(route.call("enqueue", "SET", KEY, 1))
         await asyncio.sleep(0.2)
         exchange(last, ["CONFIG", "SET", "maxclients", 100])
@@ -184,7 +184,7 @@ async def test_a_stranger_who_talks_no_redis_is_no_reason_to_wait_for_ever() -> 
     async with door(talk) as port:
         route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
         with pytest.raises(StoreUnreachable, match="does not speak Redis's protocol"):
-            await route.call("get", "GET", KEY, deadline_s=0.6)
+            await route.call("get", "GET", KEY, deadline_s=2)
         route.drop()
 
 
@@ -326,9 +326,9 @@ async def test_sentinels_name_the_master_and_after_a_failover_the_new_one(tmp_pa
         # A Sentinel may still name a server that has become a replica: then it is asked again.
         copy.ask("REPLICAOF", "127.0.0.1", free_port())
         with pytest.raises(StoreUnreachable):
-            await route.call("set", "SET", KEY, "three", deadline_s=0.6)
-        with pytest.raises(StoreUnreachable, match="is no master any more"):
-            await route.call("get", "GET", KEY, deadline_s=0.6)  # a replica would answer, with what was true once
+            await route.call("set", "SET", KEY, "three", deadline_s=2)
+        with pytest.raises(StoreUnreachable, match="is not the master any more"):
+            await route.call("get", "GET", KEY, deadline_s=2)  # a replica would answer, with what was true once
         copy.ask("REPLICAOF", "NO", "ONE")
         assert await route.call("set", "SET", KEY, "three", deadline_s=PATIENCE_S) == b"OK"
     finally:
@@ -343,7 +343,7 @@ async def test_a_name_that_no_sentinel_knows_is_named(tmp_path: Path) -> None:
         try:
             route = Route(parse_redis(f"redis+sentinel://127.0.0.1:{watch.port}/other"), TAG)
             with pytest.raises(StoreUnreachable, match="knows no master named 'other'"):
-                await route.call("ping", "PING", deadline_s=0.8)
+                await route.call("ping", "PING", deadline_s=2)
             route.drop()
         finally:
             watch.kill()
@@ -424,7 +424,7 @@ async def test_a_cluster_that_is_down_is_waited_for_and_then_named(nodes: list[R
     owner.ask("CLUSTER", "DELSLOTS", gone)
     until("it notices", lambda: b"cluster_state:fail" in owner.ask("CLUSTER", "INFO"))
     with pytest.raises(StoreUnreachable, match="Cluster is down"):
-        await route.call("set", "SET", KEY, 2, deadline_s=0.6)
+        await route.call("set", "SET", KEY, 2, deadline_s=2)
     waiting = asyncio.create_task(route.call("set", "SET", KEY, 3))
     await asyncio.sleep(0.05)
     owner.ask("CLUSTER", "ADDSLOTS", gone)

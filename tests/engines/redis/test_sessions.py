@@ -13,9 +13,11 @@ from limpet.core.errors import StoreFull
 from limpet.core.gate import Gate, GateChange, GateRule, Pause
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.state import State
+from limpet.stores.asking import examined
 from limpet.stores.open import open_store
 from limpet.stores.redis.gates import MOST_GATES
-from limpet.stores.redis.store import WATCH_S, RedisStore
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.waiters import LOOK_S
 from limpet_contract.bench import Bench
 from tests.engines.redis.place import Place
 from tests.servers.flavours import REDIS
@@ -284,7 +286,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
 
 
 async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limpet.stores.redis.store.WATCH_S", 600.0)
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 600.0)
     id = await place.add()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
     watching = asyncio.ensure_future(place.store.watch(id, 600_000))
@@ -308,7 +310,7 @@ async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Sessions
     place.server.ask("HSET", place.key("g"), *words)
     place.server.ask("HSET", place.key("g"), "queue:q", b"\xc1")
     assert len(await place.store.gates()) == MOST_GATES
-    assert len(await place.store.accounts()) == MOST_GATES
+    assert len(await examined(place.store).accounts()) == MOST_GATES
     assert [gate.key for gate in await place.store.gates("queue:")] == ["queue:q"]
     assert (await place.store.gates("queue:"))[0].paused is not None
     place.server.ask("DEL", place.key("g"))
@@ -324,7 +326,7 @@ async def test_a_watcher_whom_a_full_server_cannot_note_looks_by_itself(server: 
     watching = asyncio.create_task(place.store.watch(job.id, 20_000))
     await asyncio.sleep(0.1)
     await hand.succeed(job)
-    async with asyncio.timeout(30 * WATCH_S):
+    async with asyncio.timeout(30 * LOOK_S):
         view = await watching
     assert view is not None
     assert view.state is State.succeeded

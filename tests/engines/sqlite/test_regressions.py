@@ -20,6 +20,7 @@ from limpet.core.errors import StoreTimeout
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Serves
 from limpet.core.jobs.state import State
+from limpet.stores.asking import examined
 from limpet.stores.sqlite import SqliteStore, writer
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.library import library
@@ -213,7 +214,7 @@ class TestForks:
         self.run(FORKED_AND_CLOSED, path, how)
         acknowledged = [number.to_bytes(16, "big") for number in (1, 2, 3, *range(11, 18))]
         assert [view and view.state for view in await store.get(acknowledged)] == [State.ready] * 10
-        assert not [finding for finding in await store.check() if finding.level == "error"]
+        assert not [finding for finding in await examined(store).check() if finding.level == "error"]
 
     async def test_children_forked_in_the_middle_of_writing_can_write(self, store: SqliteStore, path: str) -> None:
         self.run(FORKED_WHILE_WRITING, path)
@@ -227,7 +228,7 @@ class TestForks:
 async def test_a_watcher_is_told_by_word_and_does_not_wait_for_its_next_look(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limpet.stores.sqlite.store.WATCH_S", 10 * LONG_S)
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 10 * LONG_S)
     await beat(store, "one")
     for number in range(1, 9):
         await store.enqueue([job(number)])

@@ -24,6 +24,7 @@ from limpet.core.errors import (
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.library import library
@@ -137,7 +138,7 @@ async def test_a_record_that_cannot_be_read_is_buried_with_its_bytes_and_stops_n
     (view,) = await store.get([(1).to_bytes(16, "big")])
     assert view is not None
     assert (view.state, view.args) == (State.dead, args)
-    assert [attempt.outcome for attempt in await store.attempts(view.id)] == ["dead"]
+    assert [attempt.outcome for attempt in await attempts_of(store, view.id)] == ["dead"]
     assert [cause.type for cause in await store.causes()] == ["limpet.Undecodable"]
     await store.close()
 

@@ -8,6 +8,7 @@ from limpet.core.endings.transition import Succeed
 from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.limits.account import Account
 from limpet.core.limits.period import MINUTE_MS, ends_ms
+from limpet.stores.asking import examined
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -16,7 +17,7 @@ USD = GateRule("limit:usd", unit="usd", cap=100, period="minute")
 
 async def account(bench: Bench, key: str) -> Account:
     """That of one gate, which must be there."""
-    return next(account for account in await bench.store.accounts() if account.gate.key == key)
+    return next(account for account in await examined(bench.store).accounts() if account.gate.key == key)
 
 
 @asynchronous
@@ -25,7 +26,7 @@ class TestAccounts:
         await bench.declare(USD, GateRule("limit:k", concurrency=2), GateRule("limit:r", interval_us=1_000, burst=9))
         await bench.add_many(3, limits=("k", "usd"), keys=("r",), costs={"usd": 5})
         assert len(await bench.hand().claim(3)) == 2
-        accounts = await bench.store.accounts()
+        accounts = await examined(bench.store).accounts()
         assert [account.gate for account in accounts] == await bench.store.gates()
         assert [account.gate.key for account in accounts] == ["limit:k", "limit:r", "limit:usd"]
 

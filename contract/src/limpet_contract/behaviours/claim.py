@@ -8,7 +8,6 @@ import pytest
 
 from limpet.core.endings.transition import Lose
 from limpet.core.jobs.state import State
-from limpet.stores.asking import engine_now_ms
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -106,9 +105,18 @@ class TestClaim:
     async def test_a_session_that_never_beat_is_told_the_time(self, bench: Bench) -> None:
         nobody = bench.hand("nobody")
         assert (await nobody.ask(0)).now_ms == bench.clock.now_ms
-        before_ms = await engine_now_ms(bench.store)
-        assert before_ms <= await engine_now_ms(bench.store) < before_ms + 60_000
         assert await bench.store.sessions() == []
+
+    async def test_the_engines_time_goes_on_and_is_not_behind_the_last_claim(self, bench: Bench) -> None:
+        before_ms = await bench.store.now()
+        assert before_ms <= await bench.store.now() < before_ms + 60_000
+        ahead_ms = before_ms + 3_600_000
+        await bench.add()
+        hand = bench.hand()
+        bench.clock.now_ms = ahead_ms
+        await hand.beat()
+        assert len(await hand.claim()) == 1
+        assert await bench.store.now() >= ahead_ms
 
     async def test_a_session_past_its_deadline_gets_nothing_until_it_beats(self, bench: Bench) -> None:
         id = await bench.add()

@@ -6,6 +6,7 @@ import pytest
 
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -40,7 +41,7 @@ class TestDeadLetters:
             started.append(bench.clock.now_ms)
             bench.clock.advance(100)
             await (hand.fail(job, kind="timeout") if number < 2 else hand.bury(job))
-        rows = await bench.store.attempts(id)
+        rows = await attempts_of(bench.store, id)
         assert [row.number for row in rows] == [1, 2, 3]
         assert [row.outcome for row in rows] == ["retried", "retried", "dead"]
         assert [row.kind for row in rows] == ["timeout", "timeout", "permanent"]
@@ -55,18 +56,18 @@ class TestDeadLetters:
         id = await bench.add()
         hand = bench.hand()
         await hand.succeed(await hand.take(), result=result)
-        assert await bench.store.attempts(id) == []
+        assert await attempts_of(bench.store, id) == ()
 
     async def test_a_success_after_failures_is_an_attempt_too(self, bench: Bench) -> None:
         id = await bench.add()
         hand = bench.hand()
         await hand.fail(await hand.take())
         await hand.succeed(await hand.take())
-        assert [row.outcome for row in await bench.store.attempts(id)] == ["retried", "succeeded"]
+        assert [row.outcome for row in await attempts_of(bench.store, id)] == ["retried", "succeeded"]
 
     async def test_a_job_that_never_ran_has_no_attempts(self, bench: Bench) -> None:
-        assert await bench.store.attempts(await bench.add()) == []
-        assert await bench.store.attempts(bench.id()) == []
+        assert await attempts_of(bench.store, await bench.add()) == ()
+        assert await attempts_of(bench.store, bench.id()) == ()
 
     async def test_dead_jobs_are_grouped_by_cause_most_frequent_first(self, bench: Bench) -> None:
         for cause, count in (("dns", 2), ("tls", 3), ("bug", 1)):
@@ -119,7 +120,7 @@ class TestRetryByAPerson:
         await dead(bench, id)
         await bench.retry(id)
         await dead(bench, id)
-        assert [row.outcome for row in await bench.store.attempts(id)] == ["dead", "dead"]
+        assert [row.outcome for row in await attempts_of(bench.store, id)] == ["dead", "dead"]
 
     async def test_a_retry_may_edit_the_arguments(self, bench: Bench) -> None:
         id = await bench.add(args=b'{"to":"bad"}')

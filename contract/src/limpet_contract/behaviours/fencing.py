@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from limpet.core.gate import GateRule
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 from limpet_contract.hand import ENDINGS
@@ -31,7 +32,7 @@ async def snapshot(bench: Bench, id: bytes) -> tuple[object, ...]:
     """Everything that can be asked about the store, but for the count of refusals."""
     return (
         await bench.everything(),
-        await bench.store.attempts(id),
+        await attempts_of(bench.store, id),
         replace(await bench.store.count(), stale=0),
         await bench.store.gates(),
         await bench.store.causes(),

@@ -8,6 +8,7 @@ from limpet.core.errors import WrongContext
 from limpet.core.gate import GateRule
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Entry, Retention
+from limpet.stores.asking import attempts_of, examined, joining
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -156,7 +157,7 @@ class TestPrune:
         await hand.succeed(await hand.take())
         bench.clock.advance(HOUR_MS)
         await prune(bench, Retention(succeeded_ms=1))
-        assert await bench.store.attempts(id) == []
+        assert await attempts_of(bench.store, id) == ()
 
     async def test_a_child_keeps_its_inputs_when_the_parent_is_pruned(self, bench: Bench) -> None:
         parent, hand = await bench.add(), bench.hand()
@@ -208,6 +209,10 @@ class TestLogs:
         second = await bench.store.read("event", after=first[-1].seq, limit=4)
         assert [entry.kind for entry in (*first, *second)] == [f"k{n}" for n in range(7)]
         assert await bench.store.read("event", after=second[-1].seq) == []
+        every = await bench.store.read("event")
+        assert await bench.store.read("event", limit=3, newest=True) == every[-3:]
+        assert await bench.store.read("event", after=every[-3].seq, limit=3, newest=True) == every[-2:]
+        assert await bench.store.read("audit", limit=1, newest=True) == []
 
     async def test_the_two_logs_are_apart(self, bench: Bench) -> None:
         await bench.store.append([Entry("event", bench.clock.now_ms, "e"), Entry("audit", bench.clock.now_ms, "a")])
@@ -232,11 +237,13 @@ class TestLife:
 
     async def test_a_transaction_that_cannot_be_joined_is_refused_with_the_fix(self, bench: Bench) -> None:
         with pytest.raises(WrongContext) as enqueue:
-            await bench.store.enqueue_on("no connection", [bench.job()], now_ms=bench.clock.now_ms)
+            await joining(bench.store, "enqueue").enqueue_on("no connection", [bench.job()], now_ms=bench.clock.now_ms)
         with pytest.raises(WrongContext) as settle:
-            await bench.store.settle_on("no connection", bench.id(), 1, now_ms=bench.clock.now_ms)
+            await joining(bench.store, "complete a job").settle_on(
+                "no connection", bench.id(), 1, now_ms=bench.clock.now_ms
+            )
         assert enqueue.value.fix
         assert settle.value.fix
 
     async def test_the_check_speaks_in_findings(self, bench: Bench) -> None:
-        assert all(finding.code and finding.text for finding in await bench.store.check())
+        assert all(finding.code and finding.text for finding in await examined(bench.store).check())

@@ -6,6 +6,7 @@ import pytest
 
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -53,7 +54,7 @@ class TestLosses:
         view = await bench.view(id)
         assert (view.state, view.lost, view.finished_at_ms) == (State.dead, 3, bench.clock.now_ms)
         assert "poison" in f"{view.reason} {view.error_type} {view.cause}".lower()
-        last = (await bench.store.attempts(id))[-1]
+        last = (await attempts_of(bench.store, id))[-1]
         assert last.kind == "lost"
         assert (await bench.store.count()).lost == 3
 
@@ -64,7 +65,7 @@ class TestLosses:
             await bench.lose(id)
         view = await bench.view(id)
         assert (view.state, view.lost) == (State.dead, 2)
-        assert (await bench.store.attempts(id))[-1].kind == "lost"
+        assert (await attempts_of(bench.store, id))[-1].kind == "lost"
 
     async def test_max_lost_one_is_at_most_once(self, bench: Bench) -> None:
         id = await bench.add(policy=Policy(max_lost=1))
@@ -78,7 +79,7 @@ class TestLosses:
         hand = bench.hand()
         answer = await hand.lose(await hand.take(), proven=True)
         assert (answer.answer, answer.state) == ("done", State.dead)
-        last = (await bench.store.attempts(id))[-1]
+        last = (await attempts_of(bench.store, id))[-1]
         assert (last.kind, last.number) == ("lost", 1)
 
     async def test_neighbours_of_a_poison_job_spend_nothing(self, bench: Bench) -> None:

@@ -132,14 +132,14 @@ class TestLooking:
 
     async def test_an_id_is_found_by_the_end_of_its_text(self, bench: Bench) -> None:
         ids = await bench.add_many(3)
-        assert await bench.store.resolve(id_text(ids[1])) == [ids[1]]
-        assert await bench.store.resolve(id_text(ids[1])[-12:]) == [ids[1]]
-        assert await bench.store.resolve("zzzz") == []
+        assert await bench.ids_ending_in(id_text(ids[1])) == [ids[1]]
+        assert await bench.ids_ending_in(id_text(ids[1])[-12:]) == [ids[1]]
+        assert await bench.ids_ending_in("zzzz") == []
 
     async def test_an_ambiguous_end_answers_three_newest_first(self, bench: Bench) -> None:
         ids = [bench.id()[:14] + b"\xab\xcd" for _ in range(5)]
         await bench.put(*(bench.job(id=id) for id in ids))
-        assert await bench.store.resolve("abcd") == ids[:1:-1]
+        assert await bench.ids_ending_in("abcd") == ids[:1:-1]
 
     async def test_queues_are_seen_in_one_look(self, bench: Bench) -> None:
         await bench.add_many(2, queue="a")
@@ -149,7 +149,7 @@ class TestLooking:
         hand = bench.hand(queues=("b",))
         await hand.succeed(await hand.take())
         await bench.change(GateChange("queue:c", pause=Pause("ada", "why", bench.clock.now_ms)))
-        queues = {view.queue: view for view in await bench.store.queues()}
+        queues = {view.queue: view for view in (await bench.store.count(queues=True)).queues}
         assert set(queues) == {"a", "b", "c"}
         counts = {state: number for state, number in queues["a"].counts.items() if number}
         assert counts == {State.ready: 2, State.scheduled: 1}
@@ -182,7 +182,7 @@ class TestStanding:
         await bench.hand("w1").beat()
         await bench.hand("w2", capabilities=("gpu",)).beat()
         await bench.hand("w3", tasks=("other",), capabilities=("gpu",)).beat()
-        standing = await bench.store.standing(ids[2], now_ms=bench.clock.now_ms)
+        standing = await bench.store.inspect(ids[2], now_ms=bench.clock.now_ms)
         assert standing is not None
         assert standing.view == await bench.view(ids[2])
         assert (standing.ahead, standing.ahead_capped) == (2, False)
@@ -193,7 +193,7 @@ class TestStanding:
         await bench.declare(GateRule("limit:x", concurrency=1))
         ids = await bench.add_many(2, limits=("x",), breaker="api")
         await bench.change(GateChange("queue:default", pause=Pause("ada", "why", bench.clock.now_ms)))
-        standing = await bench.store.standing(ids[1], now_ms=bench.clock.now_ms)
+        standing = await bench.store.inspect(ids[1], now_ms=bench.clock.now_ms)
         assert standing is not None
         assert {"limit:x", "queue:default"} <= {gate.key for gate in standing.gates}
 
@@ -203,7 +203,7 @@ class TestStanding:
         hand = bench.hand()
         await hand.succeed(await hand.take())
         await hand.bury(await hand.take())
-        standing = await bench.store.standing(child, now_ms=bench.clock.now_ms)
+        standing = await bench.store.inspect(child, now_ms=bench.clock.now_ms)
         assert standing is not None
         assert set(standing.parents) == {(dead, State.dead), (ready, State.ready)}
 
@@ -213,11 +213,11 @@ class TestStanding:
         hand = bench.hand()
         await hand.take()
         assert await hand.claim() == []
-        waiting = await bench.store.standing(ids[1], now_ms=bench.clock.now_ms)
-        plain = await bench.store.standing(await bench.add(task="plain"), now_ms=bench.clock.now_ms)
+        waiting = await bench.store.inspect(ids[1], now_ms=bench.clock.now_ms)
+        plain = await bench.store.inspect(await bench.add(task="plain"), now_ms=bench.clock.now_ms)
         assert waiting is not None
         assert plain is not None
         assert (waiting.lane_state, plain.lane_state) == ("waiting", "active")
 
     async def test_a_job_that_is_not_there_has_no_standing(self, bench: Bench) -> None:
-        assert await bench.store.standing(bench.id(), now_ms=bench.clock.now_ms) is None
+        assert await bench.store.inspect(bench.id(), now_ms=bench.clock.now_ms) is None

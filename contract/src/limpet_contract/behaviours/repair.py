@@ -8,7 +8,8 @@ from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.view import Retention
-from limpet.stores.base import Repairs
+from limpet.stores.asking import examined
+from limpet.stores.base import Examines
 from limpet_contract.bench import Bench
 from limpet_contract.hand import ENDINGS
 
@@ -18,14 +19,14 @@ class TestRepair:
 
     async def test_a_sound_store_has_nothing_to_repair(self, bench: Bench) -> None:
         store = bench.store
-        if not isinstance(store, Repairs):
+        if not isinstance(store, Examines):
             pytest.skip("this engine repairs nothing")
         assert await store.repair(dry_run=True, now_ms=bench.clock.now_ms) == []
         await _live(bench)
-        before = await bench.everything(), await store.count(), await store.accounts()
+        before = await bench.everything(), await store.count(), await examined(store).accounts()
         assert await store.repair(dry_run=True, now_ms=bench.clock.now_ms) == []
         assert await store.repair(dry_run=False, now_ms=bench.clock.now_ms) == []
-        assert (await bench.everything(), await store.count(), await store.accounts()) == before
+        assert (await bench.everything(), await store.count(), await examined(store).accounts()) == before
         await bench.sweep(30_000)
         assert await store.repair(dry_run=True, now_ms=bench.clock.now_ms) == []
         await bench.check_books()

@@ -11,6 +11,7 @@ from limpet.core.gate import FOREVER_MS, BreakerRule, GateRule
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Claimed, Note, Signal
 from limpet.core.jobs.state import State
+from limpet.stores.asking import attempts_of
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 from limpet_contract.hand import Hand
@@ -49,7 +50,7 @@ class TestSleep:
         assert (view.state, view.due_at_ms) == (State.scheduled, bench.clock.now_ms + DAY_MS)
         assert (view.attempt, view.lost, view.held, view.reason) == (0, 0, 0, "")
         assert (view.token, view.session, view.notes) == (None, None, ())
-        assert await bench.store.attempts(id) == []
+        assert await attempts_of(bench.store, id) == ()
         bench.clock.advance(DAY_MS - 1)
         assert await hand.claim() == []
         bench.clock.advance(1)
@@ -66,7 +67,7 @@ class TestSleep:
         await hand.suspend(await hand.take(), 1_000)
         view = await bench.view(id)
         assert (view.attempt, view.lost, view.reason) == (1, 1, "")
-        assert [row.outcome for row in await bench.store.attempts(id)] == ["retried", "lost", "snoozed"]
+        assert [row.outcome for row in await attempts_of(bench.store, id)] == ["retried", "lost", "snoozed"]
         bench.clock.advance(1_000)
         job = await hand.take()
         assert (job.attempt, job.lost) == (2, 1)

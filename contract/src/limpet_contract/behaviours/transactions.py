@@ -47,12 +47,12 @@ async def visitor(bench: Bench) -> AsyncIterator[Visitor]:
 
 async def put_on(visitor: Visitor, bench: Bench, *jobs: Job, rules: Sequence[GateRule] = ()) -> list[Enqueued]:
     """Enqueue in the visitor's transaction."""
-    return await bench.store.enqueue_on(visitor.conn, jobs, rules, now_ms=bench.clock.now_ms)
+    return await bench.joined.enqueue_on(visitor.conn, jobs, rules, now_ms=bench.clock.now_ms)
 
 
 async def complete(visitor: Visitor, bench: Bench, job: Claimed, result: bytes | None = None) -> bool:
     """Say in the visitor's transaction that the job has succeeded."""
-    return await bench.store.settle_on(visitor.conn, job.id, job.token, result, now_ms=bench.clock.now_ms)
+    return await bench.joined.settle_on(visitor.conn, job.id, job.token, result, now_ms=bench.clock.now_ms)
 
 
 async def completed(visitor: Visitor, bench: Bench, job: Claimed, result: bytes | None = None) -> None:
@@ -270,18 +270,18 @@ class TestJoining:
 
     async def test_code_without_an_event_loop_joins_too(self, bench: Bench, visitor: Visitor) -> None:
         """In a thread of its own, with a handle that has joined nothing before."""
-        job, store = bench.job(), (await bench.other()).store
+        job, joined = bench.job(), (await bench.other()).joined
         if is_awaitable(visitor.conn):
             with pytest.raises(WrongContext, match="can only be awaited"):
-                run_here(store.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
+                run_here(joined.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
             return
 
         def plain() -> None:
             mine = asyncio.run(bench.visit())
             asyncio.run(mine.begin())
             asyncio.run(mine.write("order"))
-            run_here(store.enqueue_on(mine.conn, [job]), mine.conn, instead="await it")
-            assert not run_here(store.settle_on(mine.conn, job.id, 1), mine.conn, instead="await it")
+            run_here(joined.enqueue_on(mine.conn, [job]), mine.conn, instead="await it")
+            assert not run_here(joined.settle_on(mine.conn, job.id, 1), mine.conn, instead="await it")
             asyncio.run(mine.commit())
             asyncio.run(mine.close())
 

@@ -17,6 +17,7 @@ from limpet.core.gate import Gate
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Counts, JobView
+from limpet.stores.asking import examined
 from limpet.stores.base import Store
 
 CHUNK: Final = 500
@@ -117,7 +118,7 @@ async def gather_facts(store: Store, ledger: Ledger, folder: Folder, plan: Plan)
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         views.update(zip(chunk, await store.get([id_bytes(id) for id in chunk]), strict=True))
-    accounts = {account.gate.key: account for account in await store.accounts()}
+    accounts = {account.gate.key: account for account in await examined(store).accounts()}
     breaker = accounts.get(f"breaker:{PROVIDER}")
     return Facts(
         await store.count(),

@@ -51,7 +51,7 @@ class Overrides:
             self._names.setdefault(name.rpartition(".")[2], []).append((name, kind))
         else:
             raise InvalidOption(
-                f"{what}= names {key!r:.80}, which is no error",
+                f"{what}= names {key!r:.80}, which is not an error",
                 fix='name an exception class, "module.Class", a status such as 404, or "code:card_declined"',
             )
 
@@ -125,12 +125,14 @@ def _checked_kind(key: object, kind: object, what: str) -> Kind:
     said = f"{what}={{{key.__qualname__ if isinstance(key, type) else repr(key)}: {kind!r:.80}}}"
     if kind == "cancelled":
         raise InvalidOption(f"{said} cannot cancel a job", fix='raise Cancel("why") in the task')
-    raise InvalidOption(f"{said} is no kind of error", fix=did_you_mean(str(kind), SAYABLE))
+    raise InvalidOption(f"{said} is not a kind of error", fix=did_you_mean(str(kind), SAYABLE))
 
 
 def _checked_class(key: type, what: str) -> type:
     if not issubclass(key, BaseException):
-        raise InvalidOption(f"{what}= names {key.__qualname__}, which is no exception", fix="name an exception class")
+        raise InvalidOption(
+            f"{what}= names {key.__qualname__}, which is not an exception class", fix="name an exception class"
+        )
     if issubclass(key, JobSignal):
         raise InvalidOption(
             f"{what}= names {key.__qualname__}, which says itself what becomes of the job",

@@ -177,7 +177,10 @@ def _group_of(value: object) -> dict[str, Any]:
 def _unique_value(value: object) -> dict[str, Any]:
     if value is None or isinstance(value, bool | str) or callable(value):
         return {"unique": value}
-    raise InvalidOption(f"unique={value!r} is no key", fix="use True, text, or a function of the arguments")
+    raise InvalidOption(
+        f"unique must be True, text or a function of the arguments, got {value!r}",
+        fix="unique=True makes the key from the arguments",
+    )
 
 
 def _optional(name: str, value: Duration | None) -> int | None:

@@ -59,7 +59,9 @@ def keep_of(given: Keep, *, what: str) -> dict[State, int | None]:
     known = {state.value: state for state in _STATES}
     for name in given:
         if name not in known:
-            raise InvalidOption(f"{what} names {name!r}, which is no end of a job", fix=did_you_mean(str(name), known))
+            raise InvalidOption(
+                f"{what} names {name!r}, which is not a final state", fix=did_you_mean(str(name), known)
+            )
     return {
         known[name]: None if value is None or value == FOREVER else to_ms(value, what=f"{what}[{name!r}]")
         for name, value in given.items()

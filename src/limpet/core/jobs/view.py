@@ -83,13 +83,17 @@ class Term(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """Which jobs to list or act on. A store uses one index, then filters a bounded number of candidates."""
+    """Which jobs to list or act on. A store uses one index, then filters a bounded number of candidates.
+
+    With `suffix` nothing else of it counts: it finds up to three jobs whose ids end in this text, newest first.
+    """
 
     states: frozenset[State] | None = None  # None = all
     terms: tuple[Term, ...] = ()
     limit: int = 50
     cursor: str | None = None
     newest_first: bool = True
+    suffix: str | None = None
 
 
 class Page(Struct, frozen=True):
@@ -141,14 +145,15 @@ class Counts(Struct, frozen=True):
     discarded: int
     lost: int  # leases lost, ever
     stale: int  # settlements refused, ever
+    queues: tuple[QueueView, ...] = ()  # by name, when they were asked for
 
     def total(self, state: State) -> int:
         """Jobs in `state` now, over all queues and tasks."""
         return sum(n for (_, _, s), n in self.now.items() if s is state)
 
 
-class Standing(Struct, frozen=True):
-    """The facts behind `explain`: where a waiting job stands."""
+class Inspection(Struct, frozen=True):
+    """All facts about one job: its recorded attempts, and where it stands while it waits."""
 
     view: JobView
     lane_state: Literal["idle", "active", "waiting"]
@@ -159,6 +164,7 @@ class Standing(Struct, frozen=True):
     able: int  # live sessions that could run it
     able_without_needs: int  # live sessions that know queue and task but lack a capability
     knows_task: int  # live sessions that know the task at all
+    attempts: tuple[AttemptView, ...] = ()  # recorded ones, oldest first
 
 
 class Control(Struct, frozen=True):

@@ -19,7 +19,7 @@ def checked_depth(value: object, *, what: str) -> int:
     """How many jobs may wait; one that takes none is a drain."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise InvalidOption(
-            f"{what} is no number of jobs that may wait", fix=f"use 1 to {MOST:,}; to refuse all new jobs: limpet drain"
+            f"{what}: the number must be an integer from 1 to {MOST:,}", fix="to refuse all new jobs: limpet drain"
         )
     return value
 

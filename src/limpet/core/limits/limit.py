@@ -88,7 +88,8 @@ class Limit:
         climb_ms = to_ms(self.climb, what=f"Limit({self.key!r}, climb)")
         if not 1_000 <= climb_ms <= _SLOWEST_CLIMB_MS:
             raise InvalidOption(
-                f"Limit({self.key!r}, climb={self.climb!r}) is no time to recover in", fix="from a second to a day"
+                f"climb of Limit({self.key!r}) must be between 1 second and 1 day, got {self.climb!r}",
+                fix="write climb=60",
             )
         return climb_ms
 
@@ -137,7 +138,7 @@ def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its
     slowest_us = parse_rate(slowest, what="adaptive")[1]
     if not interval_us <= slowest_us <= interval_us * _HUNDREDFOLD:
         raise InvalidOption(
-            f"{what} is no slower rate than {rate}, or a hundred times slower and more",
+            f"{what} must be a rate from a hundredth of {rate} to {rate}",
             fix="name the slowest rate that it may fall to, such as a tenth of rate=; or adaptive=True",
         )
     return max(1, FULL * interval_us // slowest_us)
@@ -213,11 +214,12 @@ class Breaker:
             return
         if not isinstance(name, str) or not name:
             raise InvalidOption(
-                f"Breaker(name={name!r}) is no name", fix='name what fails, such as "smtp"; or leave it out'
+                f"the name of a Breaker must be text, got {name!r}",
+                fix='name what fails, such as "smtp"; or leave it out',
             )
         if "{" in name:
             raise InvalidOption(
-                f"Breaker(name={name!r:.80}) would be one for all jobs: its name is no template",
+                f"Breaker(name={name!r:.80}) would be one for all jobs: the name of a breaker cannot be a template",
                 fix="use a fixed name; a Limit has one key for each customer",
             )
         if len(name) > MAX_KEY_CHARS or not is_storable(name):

@@ -26,9 +26,9 @@ _SLOWEST_MONEY_US: Final = 200_000
 def checked_ceiling(number: object, *, what: str) -> int:
     """How many may run at once, or go at once; `what` names the value."""
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidOption(f"{what} is no number of jobs", fix="use an integer, 1 or more")
+        raise InvalidOption(f"{what}: the number must be an integer ≥ 1", fix="write a whole number")
     if number < 1:
-        raise InvalidOption(f"{what} admits nobody", fix="use an integer, 1 or more; to stop the jobs, pause them")
+        raise InvalidOption(f"{what}: the number must be ≥ 1", fix="write 1 or more; to stop the jobs, pause them")
     if number > _MOST:
         raise InvalidOption(f"{what} limits nothing", fix="leave it out")
     return number
@@ -78,7 +78,9 @@ def parse_bucket(unit: str, text: str) -> tuple[int, int]:
     count = amount_of(unit, match[1], what=f"the bucket {unit}", most=_MOST_BUCKET // (MICRO if unit == MONEY else 1))
     period_us = _period_us(match)
     if count < 1:
-        raise InvalidOption(f"{what} admits nobody", fix="use a positive amount; to stop the jobs, pause them")
+        raise InvalidOption(
+            f"{what}: the number must be ≥ 1", fix="use a positive amount; to stop the jobs, pause them"
+        )
     if period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
         raise InvalidOption(f"{what} is too slow to be kept as a rate", fix="use a Budget for so little")
     interval_us = -(-period_us // count)

@@ -87,9 +87,13 @@ def amount_of(unit: str, value: object, *, what: str, most: int | None = None) -
     scale = MICRO if unit == MONEY else 1
     if exact is None or not 0 <= exact <= most:
         number = "a number of dollars" if unit == MONEY else "an integer"
-        raise InvalidOption(f"{what}={value!r:.80} is no amount of {unit}", fix=f"use {number} from 0 to {most:,}")
+        raise InvalidOption(
+            f"{what} must be an amount of {unit}, got {value!r:.80}", fix=f"use {number} from 0 to {most:,}"
+        )
     if unit != MONEY and exact != exact.to_integral_value():
-        raise InvalidOption(f"{what}={value!r} is no amount of {unit}", fix="round it up: only dollars have fractions")
+        raise InvalidOption(
+            f"{what} must be a whole amount of {unit}, got {value!r}", fix="round it up: only dollars have fractions"
+        )
     return int((exact * scale).to_integral_value(ROUND_CEILING))
 
 
@@ -146,7 +150,7 @@ def _plain(value: object, what: str) -> int:
     if whole is not None and 0 <= whole <= MAX_COST:
         return whole
     example = 'or amounts by unit such as {"tokens": 900, "usd": 0.01}'
-    raise InvalidOption(f"{what}={value!r:.80} is no cost", fix=f"use an integer from 0 to {MAX_COST:,}, {example}")
+    raise InvalidOption(f"{what} must be an integer ≥ 0, got {value!r:.80}", fix=f"use 0 to {MAX_COST:,}, {example}")
 
 
 def public_amount(unit: str, stored: int) -> int | float:

@@ -121,7 +121,7 @@ def _split(text: str) -> list[str]:
     """The six fields as written; an alias is spelled out, and five fields begin at second 0."""
     if text.startswith("@"):
         if text.lower() not in ALIASES:
-            raise InvalidOption(f"Cron({text!r}) is no known alias", fix=did_you_mean(text.lower(), ALIASES))
+            raise InvalidOption(f"Cron({text!r}) is not a known alias", fix=did_you_mean(text.lower(), ALIASES))
         text = ALIASES[text.lower()]
     parts = text.split()
     if len(parts) not in (5, 6):

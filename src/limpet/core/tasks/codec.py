@@ -24,7 +24,7 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 def to_json(value: Any) -> Any:
     """The JSON-able form of a value that the encoder does not know (its hook)."""
     if isinstance(value, Refers):
-        raise NotSerialisable(f"a {type(value).__qualname__} is no value", fix="store its .id, or pass it to a job")
+        raise NotSerialisable(f"a {type(value).__qualname__} is not a value", fix="store its .id, or pass it to a job")
     dump = getattr(value, "model_dump", None)  # pydantic, recognised without importing it
     if dump is not None and not isinstance(value, type):
         plain = dump(mode="json")

@@ -199,7 +199,10 @@ def unique_option(options: TaskOptions, signature: Signature) -> UniqueOption:
     if isinstance(unique, str):
         Template(unique).check(signature.parameters)
     elif unique is not None and not isinstance(unique, bool) and not callable(unique):
-        raise InvalidOption(f"unique={unique!r} is no key", fix="use True, text, or a function of the arguments")
+        raise InvalidOption(
+            f"unique must be True, text or a function of the arguments, got {unique!r}",
+            fix="unique=True makes the key from the arguments",
+        )
     return unique or None
 
 
@@ -212,11 +215,11 @@ def policy_of(retry: Retry, options: TaskOptions) -> Policy:
     if soft is not None and hard is not None and hard < soft:
         raise InvalidOption(
             f"hard_timeout={options.get('hard_timeout')!r} ends before timeout={options.get('timeout')!r}",
-            fix="the hard one is the later one; by default it is timeout + 10",
+            fix="hard_timeout must be later than timeout (default: timeout + 10 s)",
         )
     max_lost = options.get("max_lost", 10)
     if isinstance(max_lost, bool) or not isinstance(max_lost, int) or not 1 <= max_lost <= MOST_ATTEMPTS:
-        raise InvalidOption(f"max_lost={max_lost!r} is no count", fix="use 1 or more; 1 is at most once")
+        raise InvalidOption(f"max_lost must be an integer ≥ 1, got {max_lost!r}", fix="1 means at most once")
     return Policy(
         **retry.policy_fields(),
         timeout_ms=soft,
@@ -292,5 +295,8 @@ def on_lost_lease_of(asked: OnLostLease | None) -> OnLostLease | None:
 def size_of(value: int, what: str) -> int:
     """A number of bytes."""
     if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= _MOST_BYTES:
-        raise InvalidOption(f"{what}={value!r} is no size", fix="pass a number of bytes")
+        raise InvalidOption(
+            f"{what} must be a number of bytes from 2 to {_MOST_BYTES:,}, got {value!r}",
+            fix="write it in bytes: 256 KiB is 262_144",
+        )
     return value

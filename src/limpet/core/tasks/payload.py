@@ -268,7 +268,7 @@ class Signature:
 
     def encode_result(self, value: Any, max_bytes: int = MAX_BYTES) -> bytes | None:
         """JSON of what the function returned."""
-        return encode_result(value, max_bytes, allow_bytes=mentions_bytes(self._returns))
+        return encode_result(value, max_bytes, allow_bytes=self._returns_bytes)
 
     def decode_result(self, raw: bytes | None) -> Any:
         """A result rebuilt from the return annotation; plain JSON when it does not fit."""
@@ -286,6 +286,10 @@ class Signature:
             return resolve("return", annotation, self._fn)
         except Exception:
             return Any
+
+    @cached_property
+    def _returns_bytes(self) -> bool:
+        return mentions_bytes(self._returns)
 
     @cached_property
     def _result_decoder(self) -> msgspec.json.Decoder[Any] | None:

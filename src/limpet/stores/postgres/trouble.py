@@ -22,7 +22,7 @@ from limpet.core.errors import (
     UsageError,
 )
 from limpet.core.limits.depth import queue_full
-from limpet.stores.postgres.line import Crowded, Lost, Refusal, Silent, Unfit
+from limpet.stores.postgres.connection import Crowded, Lost, Refusal, Silent, Unfit
 
 Remedy = Literal["again", "wait", "prepare", "none"]
 
@@ -152,7 +152,7 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
     error = StoreUnreachable(
         f"{verb}: the connection to {where} ended after it was sent, so it may have happened ({lost})",
         verb=verb,
-        fix="look before asking again",
+        fix="check whether the job was stored before you retry",
     )
     error.__cause__ = lost
     return error

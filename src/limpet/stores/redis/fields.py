@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from limpet.core.jobs.state import State
-from limpet.stores.overview import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
+from limpet.stores import waiters
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
 
 _WIDTH: Final = re.compile(r"[Ic](\d+)")
 _SIZES: Final = {"B": 1, "H": 2}
@@ -116,7 +117,7 @@ RANGE: Final = Bytes({"first": "I6", "last": "I6"})  # arrival numbers of a flow
 ERASED: Final = Bytes({"id": "c16", "state": "B"})
 COUNTED: Final = Bytes({"lane": "c8", "state": "B", "cause": ""})  # where a repair has counted a job
 CONTROL: Final = Bytes({"version": "I8", "value": ""})
-PIECE: Final = Bytes({"size": "I4", "body": ""})  # a part of a record that says how long it is
+PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that says how long it is
 
 # -- arrays
 
@@ -127,6 +128,7 @@ SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
+WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
 RUN: Final = Row(("lane", "policy", "flags", "delay", "due_at", "expires", "jobs"))  # equal jobs of one enqueue
 
 # -- maps
@@ -149,6 +151,13 @@ SLOTS: Final = 64  # ids in one chunk of the ledger
 
 # Instants are stored in six bytes. The last that every release can show is of the year 9999, and as good as never.
 LAST_MS: Final = 253_402_300_799_000
+
+# What a lane's entry in lane_states begins with, and an entry of timers.
+LANE_ACTIVE, LANE_WAITS = "a", "w"
+TIMER_LEVEL, TIMER_GATE = "z", "g"
+
+# What a parent's entry in the hash of a job's parents begins with.
+PARENT_OPEN, PARENT_RESULT, PARENT_NOTHING, PARENT_FAILED = "o", "r", "n", "f"
 
 # -- by name, for the builder of scripts
 
@@ -174,10 +183,11 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "LEASE": LEASE,
     "CHARGE": CHARGE,
     "CAUSE": CAUSE,
+    "WALK": WALK,
     "RUN": RUN,
     "ADDED": ADDED,
 }
-NUMBERS: Final = {
+VALUES: Final[dict[str, int | str]] = {
     **{state.upper(): state.code for state in State},
     "ENQUEUED": ENQUEUED,
     "EVER_SUCCEEDED": EVER_SUCCEEDED,
@@ -203,4 +213,16 @@ NUMBERS: Final = {
     "ID_BYTES": ID_BYTES,
     "SLOTS": SLOTS,
     "NEVER": LAST_MS,
+    "LANE_ACTIVE": LANE_ACTIVE,
+    "LANE_WAITS": LANE_WAITS,
+    "TIMER_LEVEL": TIMER_LEVEL,
+    "TIMER_GATE": TIMER_GATE,
+    "PARENT_OPEN": PARENT_OPEN,
+    "PARENT_RESULT": PARENT_RESULT,
+    "PARENT_NOTHING": PARENT_NOTHING,
+    "PARENT_FAILED": PARENT_FAILED,
+    "TELL_WORK": waiters.WORK.decode(),
+    "TELL_URGENT": waiters.URGENT.decode(),
+    "TELL_CANCEL": waiters.CANCEL.decode(),
+    "TELL_FINISHED": waiters.FINISHED.decode(),
 }

@@ -19,7 +19,7 @@ from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.view import Parts, view_of
 from limpet.stores.redis.walk import Walk
-from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
+from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
@@ -62,7 +62,7 @@ async def _views(
 
 async def attempts(route: Route, key: bytes, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    rows: list[bytes] = await route.call("attempts", "LRANGE", K.attempts.under(key, id), 0, -1)
+    rows: list[bytes] = await route.call("inspect", "LRANGE", K.attempts.under(key, id), 0, -1)
     return [_attempt(*_decode_attempt(row)) for row in rows]
 
 
@@ -79,10 +79,10 @@ async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
-        return [raw] if await route.call("resolve", "HEXISTS", K.jobs.under(key), raw) else []
+        return [raw] if await route.call("find", "HEXISTS", K.jobs.under(key), raw) else []
     found: list[bytes] = []
     looked = 0
-    async for _, blob in chunks(Walk(route, key, verb="resolve"), None, 256):
+    async for _, blob in chunks(Walk(route, key, verb="find"), None, 256):
         if plain in blob.hex():
             found += [id for _, id in slots(blob, newest_first=True) if id.hex().endswith(plain)]
         looked += SLOTS
@@ -96,6 +96,8 @@ async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
 
 async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int | None) -> Page:
     """One page: candidates by an index, then states and terms as a filter."""
+    if query.suffix is not None:
+        return named(await views(route, key, known, await resolve(route, key, query.suffix), verb="find"))
     if now_ms is None:
         seconds, micros = await route.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
         now_ms = int(seconds) * 1000 + int(micros) // 1000

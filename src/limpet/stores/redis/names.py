@@ -1,4 +1,4 @@
-"""Puts keys, places and numbers where a Lua file has their names, so that a name costs nothing when a script runs.
+"""Puts keys, places and values where a Lua file has their names, so that a name costs nothing when a script runs.
 
 | written | stands for |
 |---|---|
@@ -8,7 +8,7 @@
 | `RECORD.seq.at`, `RECORD.seq.format` | the first byte of a field; the format in which `struct` reads it |
 | `RECORD.size`, `RECORD.format` | the same for the whole |
 | `CLASS.queue`, `ADDED.reason` | the place in an array, the name in a map (`fields.py`) |
-| `READY`, `KIDS` | the code of a state or counter, the bit of a flag |
+| `READY`, `KIDS`, `LANE_ACTIVE` | the code of a state or counter, the bit of a flag, a letter |
 | `HAS(flags, KIDS)` | whether the bit is set |
 | `MADE.success` | an effect that core has made beforehand |
 | `MADE.blank`, `MADE.stopped` | the fields that are left out; those that are different when a job was asked to stop |
@@ -22,14 +22,14 @@ from typing import Any, Final
 import msgspec
 
 from limpet.core.endings.effect import BLANK, MADE, STOPPED
-from limpet.stores.redis.fields import LAYOUTS, NUMBERS, Bytes, Map, Row
+from limpet.stores.redis.fields import LAYOUTS, VALUES, Bytes, Map, Row
 from limpet.stores.redis.keys import KEYS
 
 _KEY: Final = re.compile(r"\bK\.(\w+)")
-_HAS: Final = re.compile(r"\bHAS\(([\w.]+), (\w+)\)")
+_HAS: Final = re.compile(r"\bHAS\((?:((?:[^(),]|\([^()]*\))+), (\w+)\))?")
 _FIELD: Final = re.compile(rf"\b({'|'.join(LAYOUTS)})\.(\w+)(?:\.(at|format)\b)?")
 _EFFECT: Final = re.compile(r"\bMADE\.(\w+)")
-_NUMBER: Final = re.compile(rf"\b({'|'.join(NUMBERS)})\b")
+_VALUE: Final = re.compile(rf"\b({'|'.join(VALUES)})\b")
 
 
 class UnknownName(LookupError):
@@ -38,7 +38,7 @@ class UnknownName(LookupError):
 
 def resolve(text: str) -> str:
     """The text of a Lua file as the server can run it."""
-    for pattern, stands_for in ((_KEY, _key), (_HAS, _has), (_EFFECT, _effect), (_FIELD, _field), (_NUMBER, _number)):
+    for pattern, stands_for in ((_KEY, _key), (_HAS, _has), (_EFFECT, _effect), (_FIELD, _field), (_VALUE, _value)):
         text = pattern.sub(stands_for, text)
     return text
 
@@ -51,9 +51,10 @@ def _key(found: re.Match[str]) -> str:
 
 def _has(found: re.Match[str]) -> str:
     flags, flag = found.groups()
-    if flag not in NUMBERS:
-        raise UnknownName(f"{flag} is no flag: see fields.py")
-    return f"({flags} % {2 * NUMBERS[flag]} >= {NUMBERS[flag]})"
+    bit = VALUES.get(flag)
+    if not isinstance(bit, int):
+        raise UnknownName(f"{found[0]} names no flag: see fields.py")
+    return f"({flags} % {2 * bit} >= {bit})"
 
 
 def _field(found: re.Match[str]) -> str:
@@ -81,8 +82,9 @@ def _place(layout: Bytes, name: str, part: str | None) -> str:
     return f"{begin + 1}, {end}"
 
 
-def _number(found: re.Match[str]) -> str:
-    return str(NUMBERS[found[1]])
+def _value(found: re.Match[str]) -> str:
+    value = VALUES[found[1]]
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _effect(found: re.Match[str]) -> str:

@@ -8,10 +8,11 @@ import msgspec
 
 from limpet.core.gate import Gate
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.view import CauseView, Counts, QueueView, Standing
-from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
+from limpet.core.jobs.view import CauseView, Counts, Inspection
+from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
 from limpet.stores.redis import sessions
-from limpet.stores.redis.find import views
+from limpet.stores.redis.fields import LANE_ACTIVE
+from limpet.stores.redis.find import attempts, views
 from limpet.stores.redis.gates import gate_or_shut, gates
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
@@ -39,46 +40,47 @@ def _cause(field: bytes, value: bytes) -> CauseView:
     return CauseView(cause, count, type, message, task, queue, first_ms, last_ms, bytes.fromhex(sample))
 
 
-async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
+async def count(route: Route, key: bytes) -> Counts:
     """All counters."""
-    flat: list[bytes] = await route.call(verb, "HGETALL", K.counters.under(key))
+    flat: list[bytes] = await route.call("count", "HGETALL", K.counters.under(key))
     fields = (field.decode().rsplit("\0", 2) for field in flat[::2])
     return counts_of(
         (queue, task, int(what), int(value)) for (queue, task, what), value in zip(fields, flat[1::2], strict=True)
     )
 
 
-async def queues(route: Route, key: bytes) -> list[QueueView]:
-    """Every queue, by name."""
-    stored: list[bytes] = await route.call("queues", "SMEMBERS", K.queues.under(key))
+async def queues(route: Route, key: bytes) -> Counts:
+    """All counters, and every queue by name."""
+    stored: list[bytes] = await route.call("count", "SMEMBERS", K.queues.under(key))
     oldest: dict[str, int | None] = {}
     for start in range(0, len(stored), AT_ONCE):
         part = stored[start : start + AT_ONCE]
-        instants: list[Any] = await route.script("queues", script("queues"), key, ("", *part))
+        instants: list[Any] = await route.script("count", script("queues"), key, ("", *part))
         oldest.update(zip((name.decode() for name in part), instants, strict=True))
-    return queue_views(oldest, await count(route, key, "queues"), await gates(route, key, "queue:"))
+    return with_queues(await count(route, key), oldest, await gates(route, key, "queue:"))
 
 
-async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: int | None) -> Standing | None:
-    """Where a job stands."""
-    (job,) = await views(route, key, known, [id], verb="standing")
+async def inspect(route: Route, key: bytes, known: Known, id: bytes, now_ms: int | None) -> Inspection | None:
+    """All facts about a job."""
+    (job,) = await views(route, key, known, [id], verb="inspect")
     now: int | str = "" if now_ms is None else now_ms
-    facts: list[Any] | None = await route.script("standing", script("standing"), key, (now, id, AHEAD))
+    facts: list[Any] | None = await route.script("inspect", script("inspect"), key, (now, id, AHEAD))
     if job is None or facts is None:
         return None
     lane_state, ahead, *parents = facts
-    return standing_of(
+    return inspection_of(
         job,
-        "idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
+        "idle" if lane_state is None else "active" if lane_state == LANE_ACTIVE.encode() else "waiting",
         ahead,
         zip(parents[::2], parents[1::2], strict=True),
         await _gates_of(route, key, job.lane),
         [each.serves for each in await sessions.view(route, key)],
+        await attempts(route, key, id),
     )
 
 
 async def _gates_of(route: Route, key: bytes, lane: Lane) -> tuple[Gate, ...]:
     """Every gate that rules the lane, with its level."""
     names = (*lane.class_gates, *lane.lane_gates)
-    bodies: list[Any] = await route.call("standing", "HMGET", K.gates.under(key), *names)
+    bodies: list[Any] = await route.call("inspect", "HMGET", K.gates.under(key), *names)
     return tuple(gate_or_shut(name, body) for name, body in zip(names, bodies, strict=True) if body is not None)

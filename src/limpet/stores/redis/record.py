@@ -15,6 +15,7 @@ from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Claimed, Input, Note
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import PLAIN, Extra, is_plain
+from limpet.stores.redis import fields
 from limpet.stores.redis.fields import ADDED, BODY, EXTRA, INPUTS, LAST_MS, NOTES, PACKED, PIECE, RARE, RECORD
 
 HEAD_BYTES: Final = RECORD.size
@@ -25,7 +26,7 @@ _head_of: Final = RECORD.reader(*list(RECORD.fields)[:-1]).unpack_from
 _claim_of: Final = RECORD.reader(
     "version", "flags", "attempt", "lost", "held", "due", "enqueued", "lane", "policy"
 ).unpack_from
-_LENGTH: Final = PIECE.reader("size")
+_LENGTH: Final = PIECE.reader("length")
 _LANE, _POLICY = RECORD.slice("lane"), RECORD.slice("policy")
 
 NO_INPUTS: Final[dict[bytes, Input]] = {}
@@ -196,12 +197,12 @@ def inputs_of(flat: list[bytes]) -> dict[bytes, Input]:
     """What its parents left for a job, from the fields and values of its dependencies' hash."""
     inputs = {}
     for parent, value in zip(flat[::2], flat[1::2], strict=True):
-        match value[:1]:
-            case b"r":
+        match value[:1].decode("latin-1"):
+            case fields.PARENT_RESULT:
                 inputs[parent] = Input(value[1:])
-            case b"n":
+            case fields.PARENT_NOTHING:
                 inputs[parent] = Input()
-            case b"f":
+            case fields.PARENT_FAILED:
                 inputs[parent] = Input(None, value[1:].decode())
     return inputs
 

@@ -49,7 +49,7 @@ def _text(library: str) -> str:
 
 def _room(library: str) -> str:
     """A library that is run when something in it is first asked for (see lib/base.lua)."""
-    return f"{library} = later(function()\n{_text(library)}\nreturn {library}\nend)"
+    return f"{library} = lazy({{ function()\n{_text(library)}\nreturn {library}\nend }}, on_first_use)"
 
 
 def uses(text: str) -> list[str]:

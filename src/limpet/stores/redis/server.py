@@ -140,7 +140,7 @@ async def _check_role(line: Line, deadline: float) -> None:
     role = answer[0].decode() if isinstance(answer, list) else str(answer)
     if role != "master":
         line.close()
-        raise Nowhere(f"{line.where} is no master any more ({role})")
+        raise Nowhere(f"{line.where} is not the master any more ({role})")
 
 
 def slot_of(tag: str) -> int:

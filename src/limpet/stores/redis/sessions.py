@@ -50,6 +50,11 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
     return Pulse(bool(fresh), cancels, store.decode(), int(newest))
 
 
+async def now(route: Route, key: bytes) -> int:
+    """The engine's time in ms."""
+    return int(await route.script("now", script("now"), key, ("",)))
+
+
 async def leave(route: Route, key: bytes, session: str, now_ms: int | None) -> None:
     """Close a session and release what it still holds."""
     await route.script("leave", script("leave"), key, (_now(now_ms), session))

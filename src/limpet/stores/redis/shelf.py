@@ -57,10 +57,18 @@ async def append(route: Route, key: bytes, entries: Sequence[Entry]) -> None:
         await route.script("append", script("append"), key, words)
 
 
-async def read(route: Route, key: bytes, log: Literal["audit", "event"], after: int, limit: int) -> list[Entry]:
-    """Lines of a log that come after one, oldest first."""
+async def read(
+    route: Route, key: bytes, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool
+) -> list[Entry]:
+    """Lines of a log that come after one, oldest first: the first of them, or the newest."""
     stream = K.logs.under(key, log.encode())
-    found: list[Any] = await route.call("read", "XRANGE", stream, f"({max(0, after)}-0", "+", "COUNT", limit)
+    first, last = f"({max(0, after)}-0", "+"
+    found: list[Any]
+    if newest:
+        found = await route.call("read", "XREVRANGE", stream, last, first, "COUNT", limit)
+        found.reverse()
+    else:
+        found = await route.call("read", "XRANGE", stream, first, last, "COUNT", limit)
     return [Entry(log, *_decode_line(fields[3]), seq=int(seq.partition(b"-")[0])) for seq, fields in found]
 
 

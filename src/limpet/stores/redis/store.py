@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.errors import ResultTimeout, StoreFull, WrongContext
+from limpet.core.errors import StoreFull
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
-from limpet.core.jobs.state import FINISHED, State
+from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
-    AttemptView,
     CauseView,
     Control,
     Counts,
     Entry,
     Finding,
     FlowView,
+    Inspection,
     JobView,
     Page,
     Query,
-    QueueView,
     Retention,
-    Standing,
 )
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
@@ -52,12 +48,10 @@ from limpet.stores.redis.keys import meta_key
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.url import RedisUrl
-from limpet.stores.waiters import Waiters, wake_of
-
-WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 
-class RedisStore:
+class RedisStore(Watches):
     """Jobs on a Redis or Valkey server. Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(self, url: RedisUrl, *, namespace: str = "default") -> None:
@@ -96,6 +90,9 @@ class RedisStore:
         await self._ears.close()
         await self._routes.close()
 
+    async def now(self) -> int:
+        return await sessions.now(self._route, self._key)
+
     # -- producers
 
     async def enqueue(
@@ -104,14 +101,6 @@ class RedisStore:
         answers, identity = await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
         self.identity = identity or self.identity
         return answers
-
-    async def enqueue_on(
-        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
-    ) -> list[Enqueued]:
-        raise WrongContext(
-            "Redis cannot enqueue inside a transaction of your database",
-            fix="keep an outbox there, Limpet(url, outbox=...), or enqueue after the commit",
-        )
 
     async def relay(
         self,
@@ -159,14 +148,6 @@ class RedisStore:
     ) -> list[Settled]:
         return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms, spent)
 
-    async def settle_on(
-        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
-    ) -> bool:
-        raise WrongContext(
-            "Redis cannot complete a job inside a transaction of your database",
-            fix="return the result instead and make your writes repeatable, or use a store on SQLite or PostgreSQL",
-        )
-
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await settle.save(self._route, self._key, id, token, note, now_ms)
 
@@ -196,31 +177,15 @@ class RedisStore:
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(self._route, self._key, ids, now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+    @property
+    def sleepers(self) -> Waiters:
+        return self._waiters
+
+    async def begin_watch(self, id: bytes) -> State | None:
         ear = self._ears.here()
         ear.listen()
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
-        self._waiters.expect(id)
         try:
-            state = await self._begin_watch(id, ear.address)
-            while state is not None and state not in FINISHED:
-                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
-                if left <= 0:
-                    raise ResultTimeout(
-                        f"job {id_text(id)} is {state} after {(timeout_ms or 0) / 1000:g} s",
-                        fix="it goes on; wait longer or ask job.explain()",
-                    )
-                await self._waiters.sleep(id, left)
-                (job,) = await self.get([id])
-                state = None if job is None else job.state
-            return (await self.get([id]))[0]
-        finally:
-            self._waiters.forget(id)
-
-    async def _begin_watch(self, id: bytes, ear: str) -> State | None:
-        try:
-            return await sessions.watch(self._route, self._key, id, ear)
+            return await sessions.watch(self._route, self._key, id, ear.address)
         except StoreFull:  # it cannot note who waits: whoever does looks once in a while
             (job,) = await self.get([id])
             return None if job is None else job.state
@@ -231,28 +196,19 @@ class RedisStore:
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
         return await find.find(self._route, self._key, self._known, query, now_ms)
 
-    async def resolve(self, suffix: str) -> list[bytes]:
-        return await find.resolve(self._route, self._key, suffix)
-
-    async def attempts(self, id: bytes) -> list[AttemptView]:
-        return await find.attempts(self._route, self._key, id)
-
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
         return await overview.causes(self._route, self._key, queue, limit)
 
-    async def count(self) -> Counts:
-        return await overview.count(self._route, self._key)
-
-    async def queues(self) -> list[QueueView]:
-        return await overview.queues(self._route, self._key)
+    async def count(self, *, queues: bool = False) -> Counts:
+        return await (overview.queues if queues else overview.count)(self._route, self._key)
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
         return await flows.flows(self._route, self._key, ids, limit, before)
 
-    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
-        return await overview.standing(self._route, self._key, self._known, id, now_ms)
+    async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
+        return await overview.inspect(self._route, self._key, self._known, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._route, self._key, changes, now_ms)
@@ -279,8 +235,10 @@ class RedisStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await shelf.append(self._route, self._key, entries)
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await shelf.read(self._route, self._key, log, after, limit)
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await shelf.read(self._route, self._key, log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)

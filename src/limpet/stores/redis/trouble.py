@@ -87,7 +87,7 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
     error = StoreUnreachable(
         f"{verb}: the connection to {where} ended after it was sent, so it may have happened ({lost})",
         verb=verb,
-        fix="look before asking again",
+        fix="check whether the job was stored before you retry",
     )
     error.__cause__ = lost
     return error

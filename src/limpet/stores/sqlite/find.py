@@ -11,22 +11,22 @@ from limpet.core.errors import InvalidOption
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import PRIORITIES, Policy
 from limpet.core.jobs.lease import Note
-from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Counts,
+    Entry,
     FlowView,
+    Inspection,
     JobView,
     Page,
     Query,
-    QueueView,
-    Standing,
     Term,
 )
-from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
+from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
 from limpet.stores.packed import UNREADABLE, extra_or_none
-from limpet.stores.search import CANDIDATES, RESOLVE, hex_suffix, read_cursor, write_cursor
+from limpet.stores.search import CANDIDATES, RESOLVE, hex_suffix, named, read_cursor, write_cursor
 from limpet.stores.sqlite import sessions
 from limpet.stores.sqlite.tx import (
     CANCELLING,
@@ -117,6 +117,8 @@ def _policy(tx: Tx, policy_id: int) -> Policy:
 
 def find(tx: Tx, query: Query) -> Page:
     """One page: candidates by an index, then the terms as a filter."""
+    if query.suffix is not None:
+        return named(views(tx, resolve(tx, query.suffix)))
     keys, index, where, args, terms = _source(query)
     direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
     if query.cursor is not None:
@@ -212,6 +214,18 @@ def _glob(value: str) -> str:
     return value.replace("[", "[[]").replace("?", "[?]")
 
 
+def watch(tx: Tx, id: bytes, ear: str) -> State | None:
+    """Have the end of a job told to `ear`; its state now, None when it is gone."""
+    row = tx.row("job_state", (id,))
+    if row is None:
+        return None
+    state: State = STATES[row[0]]
+    if state not in FINISHED:
+        tx.run("job_watch", (id,))
+        tx.run("watch_put", (id, ear))
+    return state
+
+
 def resolve(tx: Tx, suffix: str) -> list[bytes]:
     """Up to three ids that end in `suffix`, among the newest and the waiting."""
     plain = hex_suffix(suffix)
@@ -228,6 +242,13 @@ def attempts(tx: Tx, id: bytes) -> list[AttemptView]:
     return [AttemptView(*row) for row in tx.rows("attempts", (id,))]
 
 
+def log_lines(tx: Tx, log: str, after: int, limit: int, *, newest: bool) -> list[Entry]:
+    """Lines of a log that come after one, oldest first: the first of them, or the newest."""
+    if newest:
+        return [Entry(*row) for row in reversed(tx.rows("log_read_newest", (log, after, limit)))]
+    return [Entry(*row) for row in tx.rows("log_read", (log, after, limit))]
+
+
 def causes(tx: Tx, queue: str | None, limit: int) -> list[CauseView]:
     """Dead jobs by origin, most frequent first."""
     return [CauseView(*row) for row in tx.rows("causes", (queue, queue, limit))]
@@ -238,10 +259,10 @@ def count(tx: Tx) -> Counts:
     return counts_of(tx.rows("counts"))
 
 
-def queues(tx: Tx) -> list[QueueView]:
-    """Every queue, by name."""
+def queues(tx: Tx) -> Counts:
+    """All counters, and every queue by name."""
     oldest = {name: tx.row("oldest_ready", (name,))[0] for (name,) in tx.rows("queue_names")}
-    return queue_views(oldest, count(tx), sessions.gates(tx, "queue:"))
+    return with_queues(count(tx), oldest, sessions.gates(tx, "queue:"))
 
 
 def flows(tx: Tx, ids: Sequence[bytes] | None, limit: int, before: bytes | None) -> list[FlowView]:
@@ -268,18 +289,19 @@ def _flow(tx: Tx, id: bytes) -> FlowView | None:
     return FlowView(id, by_state, tx.row("job_enqueued", (first,))[0])
 
 
-def standing(tx: Tx, id: bytes) -> Standing | None:
-    """Where a job stands."""
+def inspect(tx: Tx, id: bytes) -> Inspection | None:
+    """All facts about a job."""
     job = views(tx, [id])[0]
     if job is None:
         return None
     lane = job.lane
     row = tx.row("lane_state", (lane.id,))
-    return standing_of(
+    return inspection_of(
         job,
         ("idle", "active", "waiting")[0 if row is None else row[0]],
         tx.row("ahead", (lane.id, job.due_at_ms, id, AHEAD))[0],
         [(parent, code) for parent, code in tx.rows("open_parents", (id,)) if code is not None],
         [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := tx.gate(key)) is not None],
         [each.serves for each in sessions.view(tx)],
+        attempts(tx, id),
     )

@@ -12,27 +12,24 @@ from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.errors import ResultTimeout, WrongContext
+from limpet.core.errors import WrongContext
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
-from limpet.core.jobs.state import FINISHED as FINISHED_STATES
+from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
-    AttemptView,
     CauseView,
     Control,
     Counts,
     Entry,
     Finding,
     FlowView,
+    Inspection,
     JobView,
     Page,
     Query,
-    QueueView,
     Retention,
-    Standing,
 )
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
@@ -51,11 +48,11 @@ from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Known, Statements, Tx
 from limpet.stores.sqlite.writer import Writer
+from limpet.stores.waiters import Waiters, Watches
 
 T = TypeVar("T")
 
 STEP_MS: Final = 1_000  # further behind than this, and the machine's clock was set back
-WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
 
 
@@ -111,7 +108,7 @@ class Process:
             self.sentry.link.close()
 
 
-class SqliteStore:
+class SqliteStore(Watches):
     """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(
@@ -217,6 +214,9 @@ class SqliteStore:
         process, self._process = self._process, None
         if process is not None and process.pid == os.getpid():
             await _apart(process.close)
+
+    async def now(self) -> int:
+        return await self._read("now", lambda tx: tx.now_ms)
 
     # -- producers
 
@@ -330,25 +330,13 @@ class SqliteStore:
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        ear = self.process.ear
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
-        ear.expect(id)
-        try:
-            job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
-            while job is not None and job.state not in FINISHED_STATES:
-                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
-                if left <= 0:
-                    raise ResultTimeout(
-                        f"job {id_text(id)} is {job.state} after {(timeout_ms or 0) / 1000:g} s",
-                        fix="it goes on; wait longer or ask job.explain()",
-                    )
-                await ear.sleep(id, left)
-                (job,) = await self.get([id])
-            return job
-        finally:
-            ear.forget(id)
+    @property
+    def sleepers(self) -> Waiters:
+        return self.process.ear
+
+    async def begin_watch(self, id: bytes) -> State | None:
+        ear = self.process.ear.address
+        return await self._write("watch", lambda tx: find.watch(tx, id, ear))
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
         return await self._read("get", lambda tx: find.views(tx, ids))
@@ -361,23 +349,14 @@ class SqliteStore:
     ) -> list[FlowView]:
         return await self._read("flows", lambda tx: find.flows(tx, ids, limit, before))
 
-    async def resolve(self, suffix: str) -> list[bytes]:
-        return await self._read("resolve", lambda tx: find.resolve(tx, suffix))
-
-    async def attempts(self, id: bytes) -> list[AttemptView]:
-        return await self._read("attempts", lambda tx: find.attempts(tx, id))
-
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
         return await self._read("causes", lambda tx: find.causes(tx, queue, limit))
 
-    async def count(self) -> Counts:
-        return await self._read("count", find.count)
+    async def count(self, *, queues: bool = False) -> Counts:
+        return await self._read("count", find.queues if queues else find.count)
 
-    async def queues(self) -> list[QueueView]:
-        return await self._read("queues", find.queues)
-
-    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
-        return await self._read("standing", lambda tx: find.standing(tx, id), now_ms)
+    async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
+        return await self._read("inspect", lambda tx: find.inspect(tx, id), now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await self._write("change_gates", lambda tx: operate.change_gates(tx, changes), now_ms)
@@ -402,8 +381,10 @@ class SqliteStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await self._write("append", lambda tx: operate.append(tx, entries))
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await self._read("read", lambda tx: [Entry(*row) for row in tx.rows("log_read", (log, after, limit))])
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await self._read("read", lambda tx: find.log_lines(tx, log, after, limit, newest=newest))
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
@@ -422,14 +403,6 @@ class SqliteStore:
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
-
-
-def _watch(tx: Tx, id: bytes, ear: str) -> JobView | None:
-    job = find.views(tx, [id])[0]
-    if job is not None and job.state not in FINISHED_STATES:
-        tx.run("job_watch", (id,))
-        tx.run("watch_put", (id, ear))
-    return job
 
 
 async def _apart(call: Callable[[], None]) -> None:

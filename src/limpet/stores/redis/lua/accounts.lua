@@ -12,18 +12,18 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local gates, cursor, most = {}, "0", 2 * tonumber(ARGV[2])
+local found, cursor, most = {}, "0", 2 * tonumber(ARGV[2])
 repeat
   local page = call("HSCAN", K.gates, cursor, "COUNT", PAGE)
   cursor = page[1]
   for _, word in ipairs(page[2]) do
-    gates[#gates + 1] = word
+    found[#found + 1] = word
   end
-until cursor == "0" or #gates >= most
+until cursor == "0" or #found >= most
 local charged, running = {}, call("HGETALL", K.running)
 for at = 1, #running, 2 do
-  if running[at] ~= "" and #running[at + 1] > 13 then
+  if running[at] ~= "" and #running[at + 1] > HOLD.size then
     charged[#charged + 1] = running[at + 1]
   end
 end
-return { gates, charged }
+return { found, charged }

@@ -12,13 +12,14 @@ if refused then
   return refused
 end
 local session, ttl, sig, serves, shown, info, ear, name = unpack(ARGV, 2, 9)
+local FIRST_NOTE = 10
 local key, deadline = K.session .. session, base.text(tx.now + tonumber(ttl))
 
 tx.insist()
 -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
-local opened = call("HMGET", key, "started", "opened")
-local fresh = not opened[1] or opened[2] == name
-if not opened[1] then
+local started, opened_by = unpack(call("HMGET", key, "started", "opened"))
+local fresh = not started or opened_by == name
+if not started then
   call("HSET", key, "started", base.text(tx.now), "opened", name)
 end
 call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(tx.now), "deadline", deadline)
@@ -27,22 +28,27 @@ if ear ~= "" then
 end
 call("ZADD", K.sessions, deadline, session)
 signature.meet(sig, serves)
-for i = 10, #ARGV, 5 do
+for i = FIRST_NOTE, #ARGV, 5 do
   settle.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 
-local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0) }
-if not fresh then
+-- Add the jobs that the session holds and someone wants cancelled: id and token of each.
+local function add_unwanted(answer)
   local ids, held = {}, holding.jobs(holding.tokens(session), base.LOTS)
   for i, job in ipairs(held) do
     ids[i] = job.id
   end
   for i, raw in ipairs(base.mget(K.jobs, ids)) do
-    if raw and #raw >= 56 and record.has(struct.unpack(">H", raw, 3), CANCELLING) then
+    if raw and #raw >= RECORD.size and HAS(record.flags(raw), CANCELLING) then
       answer[#answer + 1] = ids[i]
       answer[#answer + 1] = base.text(held[i].token)
     end
   end
+end
+
+local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0) }
+if not fresh then
+  add_unwanted(answer)
 end
 tx.finish()
 answer[2] = tx.store -- made just now, when this is the first that is written

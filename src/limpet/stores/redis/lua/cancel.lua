@@ -14,14 +14,14 @@ local answered = tx.answered()
 if answered then
   return answered
 end
-local force, reason, ids = ARGV[3] == "1", ARGV[4], ARGV[5]
+local force, reason, ids = ARGV[3] == "1", ARGV[4], base.ids(ARGV[5])
 
 local function stop(r)
   local token = base.text((record.hold(r.running)))
   local lease = call("HGET", K.leases, token)
   lease = lease and settle.lease(lease)
   if lease then
-    tx.tell_cancel(lease[1])
+    tx.tell_cancel(lease[LEASE.session])
   end
   if force then
     r.rare[ADDED.reason] = reason -- whatever was said when it was asked to stop
@@ -29,45 +29,48 @@ local function stop(r)
     ending.note_cancelled(ending.class(r).queue, 1)
     return "c"
   end
-  r.flags, r.rare.r = record.with(r.flags, CANCELLING), reason
+  r.flags, r.rare[ADDED.reason] = record.with(r.flags, CANCELLING), reason
   record.save(r)
-  if record.has(r.flags, KIDS) then
+  if HAS(r.flags, KIDS) then
     graph.cancel_children(r.id, reason)
   end
   return "a"
 end
 
-tx.insist()
-local answers = {}
-local before = {} -- the state at the beginning: who is taken down on the way was not finished before
-for at = 1, #ids, 16 do
-  local id = sub(ids, at, at + 15)
-  local raw = before[id] == nil and call("HGET", K.jobs, id)
-  if raw then
-    before[id] = byte(raw, 2) or DEAD
+-- The states at the beginning, by id: a job that is taken down on the way was not finished before.
+local function states_of(ids)
+  local states = {}
+  for i, raw in ipairs(base.mget(K.jobs, ids)) do
+    if raw then
+      states[ids[i]] = byte(raw, RECORD.state) or DEAD
+    end
   end
+  return states
 end
-for at = 1, #ids, 16 do
-  local id = sub(ids, at, at + 15)
+
+local function cancel(id, before)
   local r = record.load(id)
   if r == nil then
-    answers[#answers + 1] = "-"
+    return "-"
   elseif not r then
     local running = call("HGET", K.running, id)
     if running then
-      answers[#answers + 1] = stop(ending.salvage(id, call("HGET", K.jobs, id), running, {}))
-    else
-      ending.bury_spoilt(id)
-      answers[#answers + 1] = "f"
+      return stop(ending.salvage(id, call("HGET", K.jobs, id), running, {}))
     end
+    ending.bury_spoilt(id)
+    return "f"
   elseif r.running then
-    answers[#answers + 1] = stop(r)
+    return stop(r)
   elseif graph.cancel_waiting(id, reason) then
-    answers[#answers + 1] = "c"
-  else
-    local old = before[id]
-    answers[#answers + 1] = old == CANCELLED and "x" or old >= SUCCEEDED and "f" or "c"
+    return "c"
   end
+  return before == CANCELLED and "x" or before >= SUCCEEDED and "f" or "c"
+end
+
+tx.insist()
+local answers, before = {}, states_of(ids)
+for i, id in ipairs(ids) do
+  answers[i] = cancel(id, before[id])
 end
 erasing.trim_cancelled(tonumber(ARGV[6]))
 tx.finish()

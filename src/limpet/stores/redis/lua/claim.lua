@@ -17,94 +17,100 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local session, sig, serves = ARGV[2], ARGV[3], ARGV[4]
-local limit, slots, seq, claimer = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
-local least, ear, aged, most = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+local session, sig, serves, limit, slots, seq, claimer, least, ear, aged, most = unpack(ARGV, 2, 12)
+limit, slots, least, aged, most = tonumber(limit), tonumber(slots), tonumber(least), tonumber(aged), tonumber(most)
 local EVERYTHING = 9
 local MANY_INPUTS = 256 -- each may be large
 
+-- -- the answer
+
 local function needs_more(flags)
-  return flags ~= 0 and (record.has(flags, BODY) or record.has(flags, INPUTS) or record.has(flags, NOTES))
+  return bit.band(flags, BODY + INPUTS + NOTES) ~= 0
 end
 
 -- What a job has noted, but for the lines of its log: they are for people, and no claim is slower for them.
 local function notes_of(id)
   local fields = {}
   for _, field in ipairs(call("HKEYS", K.notes .. id)) do
-    if sub(field, 1, 4) ~= "log\0" then
+    if not base.begins(field, "log\0") then
       fields[#fields + 1] = field
     end
   end
-  local notes = {}
+  local noted = {}
   for at, body in ipairs(base.mget(K.notes .. id, fields)) do
-    notes[2 * at - 1], notes[2 * at] = fields[at], body
+    noted[2 * at - 1], noted[2 * at] = fields[at], body
   end
-  return notes
+  return noted
 end
 
 -- What a row needs beyond its record.
 local function more(row)
   local flags = row.flags
-  local body, inputs, notes = "", {}, {}
-  if record.has(flags, BODY) then
+  local body, inputs, noted = "", {}, {}
+  if HAS(flags, BODY) then
     body = call("HGET", K.large_args, row.id) or ""
   end
-  if record.has(flags, INPUTS) then
+  if HAS(flags, INPUTS) then
     local key = K.parents .. row.id
     local count = call("HLEN", key)
     inputs = count > MANY_INPUTS and count or call("HGETALL", key)
   end
-  if record.has(flags, NOTES) then
-    notes = notes_of(row.id)
+  if HAS(flags, NOTES) then
+    noted = notes_of(row.id)
   end
-  return { row.probe and 1 or 0, body, inputs, notes, row.together }
+  return { row.probe and 1 or 0, body, inputs, noted, row.together }
 end
 
-local function answer_of(rows)
+local function answer(instant, again, rows)
   local out = {}
   for _, row in ipairs(rows) do
     local n = #out
     out[n + 1], out[n + 2], out[n + 3] = row.raw, row.id, row.lease.text
     out[n + 4] = (row.probe or row.together > 0 or needs_more(row.flags)) and more(row) or ""
   end
-  return out
+  return { base.text(tx.now), instant and base.text(instant) or "", again and 1 or 0, out }
 end
 
--- The answer of a claim that was made before: what is still held of it.
-local function repeated(tokens)
+-- -- a claim that was made before
+
+-- The row of a job that is still held; `charges` are what its gates were charged.
+local function row_of(raw, id, token, charges)
+  local row, ruling = { raw = raw, id = id, lease = { text = token }, probe = false, together = 0 }, {}
+  row.flags = record.flags(raw)
+  for _, one in ipairs(charges or {}) do
+    row.probe = row.probe or one[CHARGE.probe]
+    ruling[#ruling + 1] = one[CHARGE.slot] and gating.get(one[CHARGE.gate]) or nil
+  end
+  row.together = taking.together(ruling)
+  return row
+end
+
+-- What is still held of the leases with these tokens.
+local function still_held(tokens)
   local rows = {}
   for token in string.gmatch(tokens, "%d+") do
-    local ids, packed = {}, call("GET", K.lease_jobs .. token) or ""
-    for i = 1, #packed, 16 do
-      ids[#ids + 1] = sub(packed, i, i + 15)
-    end
+    local ids = base.ids(call("GET", K.lease_jobs .. token) or "")
     local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
     for i, id in ipairs(ids) do
-      if raws[i] and #raws[i] >= 56 and runs[i] then
+      if raws[i] and #raws[i] >= RECORD.size and runs[i] then
         local held, _, charges = record.hold(runs[i])
         if held == tonumber(token) then
-          local probe, gates = false, {}
-          for _, one in ipairs(charges or {}) do
-            probe = probe or one[4]
-            gates[#gates + 1] = one[2] and gating.get(one[1]) or nil
-          end
-          local flags = byte(raws[i], 3) * 256 + byte(raws[i], 4)
-          local row = { raw = raws[i], id = id, lease = { text = token }, flags = flags, probe = probe }
-          row.together, rows[#rows + 1] = taking.together(gates), row
+          rows[#rows + 1] = row_of(raws[i], id, token, charges)
         end
       end
     end
   end
-  return answer_of(rows)
+  return rows
 end
 
--- Nothing was found: the session sleeps until work of what it asked for comes.
-local function sleep(known, instant)
-  local key = K.session .. session
-  if known.idle and known.asked ~= sig then
-    call("ZREM", K.sleepers .. known.asked, session)
+-- -- a new claim
+
+-- Nothing was found: the session sleeps until work of what it asked for comes, or until an instant.
+local function sleep(idle, asked, instant)
+  if idle and asked ~= sig then
+    call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", key, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
     call("HSET", K.sleeps_until, session, base.text(instant))
@@ -113,48 +119,57 @@ local function sleep(known, instant)
   end
 end
 
-local found = call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear")
-local known = { deadline = tonumber(found[1] or nil), idle = found[2], asked = found[3], ear = found[4] }
-if not known.deadline or known.deadline <= tx.now then
-  return { base.text(tx.now), "", 0, {} }
+-- The instant at which there may be something for this session, as far as time alone decides.
+local function next_instant(reopening)
+  local instant = calendar.next_instant()
+  return reopening and min(instant or reopening, reopening) or instant
+end
+
+-- Remember what this claim was given, should its answer get lost.
+local function write_receipt(taken)
+  local tokens = {}
+  for i, lease in ipairs(taken.tokens) do
+    tokens[i] = lease.text
+  end
+  call("HSET", K.receipts .. session, claimer, seq .. " " .. table.concat(tokens, " "))
+  call("PEXPIRE", K.receipts .. session, 3600000)
+end
+
+local function claim(idle, asked)
+  local more_due = calendar.open_due(aged > 0 and most or 0)
+  if call("EXISTS", K.graph_todo) == 1 then
+    more_due = graph.fan_out() or more_due
+  end
+  local taken = taking.begin(sig, limit, slots, least)
+  local again, instant = taking.fill(aged, most) or (more_due and #taken.rows < limit), nil
+  if #taken.rows == 0 then
+    instant = next_instant(taken.reopening)
+    if least == EVERYTHING and not again then
+      sleep(idle, asked, instant)
+    end
+  else
+    taking.lease(session)
+    write_receipt(taken)
+    if idle and least == EVERYTHING then
+      call("ZREM", K.sleepers .. asked, session)
+      call("HDEL", K.session .. session, "idle")
+    end
+  end
+  tx.finish()
+  return answer(instant, again, taken.rows)
+end
+
+local deadline, idle, asked, known_ear = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+if not deadline or tonumber(deadline) <= tx.now then
+  return answer(nil, false, {})
 end
 local receipt = call("HGET", K.receipts .. session, claimer)
 if receipt and string.match(receipt, "^%d+") == seq then
-  return { base.text(tx.now), "", 0, repeated(sub(receipt, #seq + 1)) }
+  return answer(nil, false, still_held(sub(receipt, #seq + 1)))
 end
 tx.insist()
 signature.meet(sig, serves)
-if known.ear ~= ear then
+if known_ear ~= ear then
   call("HSET", K.session .. session, "ear", ear)
 end
-
-local more_due = calendar.open_due(aged > 0 and most or 0)
-if call("EXISTS", K.graph_todo) == 1 then
-  more_due = graph.fan_out() or more_due
-end
-local taken = taking.begin(sig, limit, slots, least)
-local again = taking.fill(aged, most) or (more_due and #taken.rows < limit)
-if #taken.rows == 0 then
-  local instant = calendar.next_instant()
-  if taken.reopening then
-    instant = min(instant or taken.reopening, taken.reopening)
-  end
-  if least == EVERYTHING and not again then
-    sleep(known, instant)
-  end
-  tx.finish()
-  return { base.text(tx.now), instant and base.text(instant) or "", again and 1 or 0, {} }
-end
-taking.lease(session)
-local tokens = {}
-for i, lease in ipairs(taken.tokens) do
-  tokens[i] = lease.text
-end
-call("HSET", K.receipts .. session, claimer, seq .. " " .. table.concat(tokens, " "))
-call("PEXPIRE", K.receipts .. session, 3600000)
-if known.idle and least == EVERYTHING then
-  call("ZREM", K.sleepers .. known.asked, session)
-  call("HDEL", K.session .. session, "idle")
-end
-tx.finish()
-return { base.text(tx.now), "", again and 1 or 0, answer_of(taken.rows) }
+return claim(idle, asked)

@@ -14,8 +14,8 @@ if answered then
 end
 tx.insist()
 local gone = 0
-for at = 1, #ARGV[3], 16 do
-  gone = gone + erasing.dead(sub(ARGV[3], at, at + 15))
+for _, id in ipairs(base.ids(ARGV[3])) do
+  gone = gone + erasing.dead(id)
 end
 tx.finish()
 return tx.answer(base.text(gone))

@@ -53,7 +53,7 @@ local function unstarted()
   local late = call("ZRANGEBYLEX", K.expiring, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
   base.chunked("ZREM", K.expiring, late)
   for _, item in ipairs(late) do
-    graph.cancel_waiting(sub(item, 7), "expired")
+    graph.cancel_waiting(sub(item, EXPIRY.id), "expired")
   end
 end
 

@@ -32,7 +32,7 @@ local function jobs_of(queue)
     local old = times[state] and erasing.outlived(queue, state, tx.now - times[state], limit - removed) or {}
     if state == DEAD then
       for _, item in ipairs(old) do
-        removed = removed + erasing.dead(sub(item, 7))
+        removed = removed + erasing.dead(sub(item, ENDED.ids))
       end
     else
       removed = removed + erasing.members(queue, state, old, limit - removed)
@@ -72,7 +72,7 @@ local function unused_lanes()
 end
 
 -- Limits and breakers that rule no lane and remember nothing.
-local function gates(found)
+local function blank_gates(found)
   local keys, bodies = {}, {}
   for i = 1, #found, 2 do
     if string.match(found[i], "^limit:") or string.match(found[i], "^breaker:") then
@@ -104,7 +104,7 @@ elseif stage == "rest" then
 else
   local answer = call("HSCAN", K.gates, cursor, "COUNT", GATES_SEEN)
   cursor = answer[1]
-  gates(answer[2])
+  blank_gates(answer[2])
   stage = cursor == "0" and "" or "gates"
 end
 tx.finish()

@@ -15,11 +15,11 @@ if answered then
   return tonumber(answered)
 end
 local found = call("HGET", K.controls .. kind, name)
-local version = found and struct.unpack(">I8", found) or 0
+local version = found and struct.unpack(CONTROL.version.format, found) or 0
 if expect ~= "" and tonumber(expect) ~= version then
   return false
 end
-call("HSET", K.controls .. kind, name, struct.pack(">I8", version + 1) .. value)
+call("HSET", K.controls .. kind, name, struct.pack(CONTROL.version.format, version + 1) .. value)
 tx.answer(base.text(version + 1))
 if weight == "1" then
   call("HDEL", K.weights, name)

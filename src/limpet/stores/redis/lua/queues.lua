@@ -18,7 +18,7 @@ end
 local function head(lane)
   for _, row in ipairs(front.read(lane, LOOK)) do
     if row.raw then
-      return base.n6(row.item, 1)
+      return base.n6(row.item, ITEM.due.at)
     end
   end
   return nil

@@ -12,13 +12,13 @@ end
 local marks, source, batch = K.controls .. "outbox", ARGV[2], ARGV[3]
 local found, version, mark = call("HGET", marks, source), 0, 0
 if found then
-  version, mark = struct.unpack(">I8", found), tonumber(sub(found, 9))
+  version, mark = struct.unpack(CONTROL.version.format, found), tonumber(sub(found, CONTROL.value))
 end
 if tonumber(batch) <= mark then
   return false
 end
 local answer = arrival.all(4)
 if answer[1] == "ok" then
-  call("HSET", marks, source, struct.pack(">I8", version + 1) .. batch)
+  call("HSET", marks, source, struct.pack(CONTROL.version.format, version + 1) .. batch)
 end
 return answer

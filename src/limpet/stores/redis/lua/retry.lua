@@ -15,10 +15,10 @@ local answered = tx.answered()
 if answered then
   return answered
 end
-local delay, ids, forget, args = tonumber(ARGV[3]), ARGV[4], unpack_(ARGV[5]), ARGV[6]
+local delay, ids, forget, args = tonumber(ARGV[3]), base.ids(ARGV[4]), unpack_(ARGV[5]), ARGV[6]
 
 local function edit(r)
-  local extra = record.has(r.flags, EXTRA) and sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail)) or ""
+  local extra = record.halves(r.flags, r.tail)
   call("HDEL", K.large_args, r.id)
   r.flags = record.without(r.flags, BODY)
   if #args > SMALL then
@@ -60,29 +60,31 @@ local function again(r, lane)
   else
     calendar.schedule(lane, record.item(r))
   end
-  if old == DEAD and record.has(r.flags, KIDS) then
+  if old == DEAD and HAS(r.flags, KIDS) then
     parents[#parents + 1] = r.id
   end
   return "r"
 end
 
-tx.insist()
-local answers = {}
-for at = 1, #ids, 16 do
-  local id = sub(ids, at, at + 15)
+local function retry(id)
   local r = record.load(id)
   if r == nil then
-    answers[#answers + 1] = "-"
+    return "-"
   elseif not r then -- a person should see it first
     if call("HEXISTS", K.running, id) == 0 then
       ending.bury_spoilt(id)
     end
-    answers[#answers + 1] = "n"
+    return "n"
   elseif r.running or (r.state ~= DEAD and r.state ~= SCHEDULED) then
-    answers[#answers + 1] = "n"
-  else
-    answers[#answers + 1] = again(r, lanes.get(r.lane))
+    return "n"
   end
+  return again(r, lanes.get(r.lane))
+end
+
+tx.insist()
+local answers = {}
+for i, id in ipairs(ids) do
+  answers[i] = retry(id)
 end
 for _, parent in ipairs(parents) do -- after the last: a child of several needs them all alive
   graph.revive_children(parent)

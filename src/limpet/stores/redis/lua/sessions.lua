@@ -16,7 +16,7 @@ end
 local function running(name)
   local jobs = 0
   for _, lease in ipairs(base.mget(K.leases, call("SMEMBERS", K.session_leases .. name))) do
-    jobs = jobs + (lease and unpack_(lease)[2] or 0)
+    jobs = jobs + (lease and unpack_(lease)[LEASE.left] or 0)
   end
   return jobs
 end

@@ -9,10 +9,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local ids, states = {}, {}
-for at = 1, #ARGV[2], 16 do
-  ids[#ids + 1] = sub(ARGV[2], at, at + 15)
-end
+local ids, states = base.ids(ARGV[2]), {}
 local found = record.states(ids)
 for i, id in ipairs(ids) do
   states[i] = found[id] and char(48 + found[id]) or "-"

@@ -16,16 +16,16 @@ for letter in string.gmatch(ARGV[2], "%a") do
   wants[letter] = true
 end
 
-local sessions = {}
+local holders = {}
 
 -- The session that holds a running job.
 local function holder(running)
   local token = base.text((record.hold(running)))
-  if sessions[token] == nil then
+  if holders[token] == nil then
     local lease = call("HGET", K.leases, token)
-    sessions[token] = lease and unpack_(lease)[1] or false
+    holders[token] = lease and unpack_(lease)[LEASE.session] or false
   end
-  return sessions[token]
+  return holders[token]
 end
 
 local ids, answer = {}, {}
@@ -35,17 +35,17 @@ end
 local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
 for i, id in ipairs(ids) do
   local raw, running = raws[i], runs[i]
-  local session, args, result, notes, parents = false, false, false, false, false
-  if raw and #raw >= 56 then
-    local flags = struct.unpack(">H", raw, 3)
+  local session, args, result, noted, parents = false, false, false, false, false
+  if raw and #raw >= RECORD.size then
+    local flags = record.flags(raw)
     session = wants.h and running and holder(running)
-    args = wants.a and record.has(flags, BODY) and call("HGET", K.large_args, id)
-    result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", K.results, id)
-    notes = wants.n and record.has(flags, NOTES) and call("HGETALL", K.notes .. id)
-    parents = wants.p and record.has(flags, INPUTS) and call("HGET", K.parents .. id, "@")
+    args = wants.a and HAS(flags, BODY) and call("HGET", K.large_args, id)
+    result = wants.r and byte(raw, RECORD.state) == SUCCEEDED and call("HGET", K.results, id)
+    noted = wants.n and HAS(flags, NOTES) and call("HGETALL", K.notes .. id)
+    parents = wants.p and HAS(flags, INPUTS) and call("HGET", K.parents .. id, "@")
   end
   for _, value in ipairs({
-    raw, running, session or false, args or false, result or false, notes or false, parents or false,
+    raw, running, session or false, args or false, result or false, noted or false, parents or false,
   }) do
     answer[#answer + 1] = value
   end

@@ -16,7 +16,7 @@ if not r then
   return false
 end
 if r.state < SUCCEEDED then
-  if not record.has(r.flags, WATCHED) then
+  if not HAS(r.flags, WATCHED) then
     r.flags = record.with(r.flags, WATCHED)
     record.save(r)
   end

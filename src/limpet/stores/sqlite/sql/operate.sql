@@ -123,5 +123,8 @@ SELECT kind, name, value, version FROM limpet_control WHERE kind = ? ORDER BY na
 -- name: log_add
 INSERT INTO limpet_log (log, at_ms, kind, actor, job, reason, data) VALUES (?, ?, ?, ?, ?, ?, ?);
 
+-- name: log_read_newest
+SELECT log, at_ms, kind, actor, job, reason, data, seq FROM limpet_log INDEXED BY limpet_log_by WHERE log = ? AND seq > ? ORDER BY seq DESC LIMIT ?;
+
 -- name: log_read
 SELECT log, at_ms, kind, actor, job, reason, data, seq FROM limpet_log INDEXED BY limpet_log_by WHERE log = ? AND seq > ? ORDER BY seq LIMIT ?;

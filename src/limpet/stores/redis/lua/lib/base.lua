@@ -1,28 +1,27 @@
 -- Numbers and bytes that every script shares. Other names in capitals (K.jobs, RECORD.lane, READY, HAS) are no Lua: keys.py
 -- and fields.py say what they stand for, and names.py puts it in when a script is built.
 
-local call, sub, byte, char, floor, max, min = redis.call, string.sub, string.byte, string.char, math.floor, math.max, math.min
+local call, sub, byte, char = redis.call, string.sub, string.byte, string.char
+local floor, max, min = math.floor, math.max, math.min
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 
 local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is K.meta
 
 local MANY = 4000 -- values that one variadic call takes
 
--- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
--- few of them, and making all their functions anew for each call would take longer than most calls do.
+-- The modules, which refer to each other. Each is loaded when something in it is first asked for: most calls use few of
+-- them, and making all their functions for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
 local change, holding, unique, ledger, flows, erasing, ending, graph, noting, effect, give_back, settle, front, taking, choosing, sharing
-local merging, storing, depth, arrival, period, news, mending, listing
+local merging, storing, depth, arrival, period, news, mending, listing, repair_count
 
-local unfurnished = {
-  __index = function(room, name)
-    return room[1]()[name]
+-- What stands for a module until then (see scripts.py): its first element loads it.
+local lazy = setmetatable
+local on_first_use = {
+  __index = function(module, name)
+    return module[1]()[name]
   end,
 }
-
-local function later(furnish)
-  return setmetatable({ furnish }, unfurnished)
-end
 
 -- Here and not as locals: of those a function can reach 60, and the largest scripts do.
 base.LAYOUT = 1 -- of this release; a namespace keeps the highest that a script has written there
@@ -45,11 +44,24 @@ function base.text(n)
   return string.format("%.0f", n)
 end
 
+function base.begins(text, with)
+  return sub(text, 1, #with) == with
+end
+
 -- The bytes that hex digits stand for.
 function base.bytes(hex)
   return (string.gsub(hex, "..", function(digits)
     return char(tonumber(digits, 16))
   end))
+end
+
+-- The ids that lie one after the other in a string, from the place `at` on.
+function base.ids(packed, at)
+  local ids = {}
+  for first = at or 1, #packed, ID_BYTES do
+    ids[#ids + 1] = sub(packed, first, first + ID_BYTES - 1)
+  end
+  return ids
 end
 
 -- The list under a name, made when it is missing.
@@ -95,10 +107,10 @@ function base.mget(key, fields)
   return found
 end
 
--- Items are due(6) seq(6) id(16): their order is that of (due, seq). Lua's own < follows the locale.
+-- The order of items is that of (due, seq). Lua's own < follows the locale.
 function base.before(a, b)
-  local due_a, seq_a = struct.unpack(">I6I6", a)
-  local due_b, seq_b = struct.unpack(">I6I6", b)
+  local due_a, seq_a = struct.unpack(ITEM.due_to_seq.format, a)
+  local due_b, seq_b = struct.unpack(ITEM.due_to_seq.format, b)
   if due_a ~= due_b then
     return due_a < due_b
   end

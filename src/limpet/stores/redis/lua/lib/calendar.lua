@@ -7,10 +7,10 @@ calendar = {}
 
 -- Put a job on the schedule.
 function calendar.schedule(lane, item)
-  local due = base.n6(item, 1)
+  local due = base.n6(item, ITEM.due.at)
   call("ZADD", K.scheduled .. lane.prio, 0, item)
   if due < NEVER then
-    call("ZADD", K.timers, "LT", due, "z" .. lane.prio)
+    call("ZADD", K.timers, "LT", due, TIMER_LEVEL .. lane.prio)
     tx.note_timer(lane.id, due)
   end
 end
@@ -18,11 +18,11 @@ end
 -- Look at a level again when its first job is due; what is due never needs no look.
 local function arm(level)
   local first = call("ZRANGE", K.scheduled .. level, 0, 0)[1]
-  local due = first and base.n6(first, 1) or NEVER
+  local due = first and base.n6(first, ITEM.due.at) or NEVER
   if due < NEVER then
-    call("ZADD", K.timers, due, "z" .. level)
+    call("ZADD", K.timers, due, TIMER_LEVEL .. level)
   else
-    call("ZREM", K.timers, "z" .. level)
+    call("ZREM", K.timers, TIMER_LEVEL .. level)
   end
 end
 
@@ -38,7 +38,7 @@ function calendar.open_due(first)
   local due = call("ZRANGEBYSCORE", K.timers, "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
-    if sub(name, 1, 1) == "z" then
+    if base.begins(name, TIMER_LEVEL) then
       levels[#levels + 1] = tonumber(sub(name, 2))
     else
       keys[#keys + 1] = sub(name, 2)
@@ -70,13 +70,13 @@ function calendar.promote(level, limit)
   local items = call("ZRANGEBYLEX", key, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
   local ids, by_lane = {}, {}
   for i, item in ipairs(items) do
-    ids[i] = sub(item, 13)
+    ids[i] = sub(item, ITEM.id)
   end
   base.chunked("ZREM", key, items)
   local found = record.load_all(ids)
   for i, id in ipairs(ids) do
     local r = found[id]
-    if r and r.state == SCHEDULED and not r.running and r.due == base.n6(items[i], 1) then
+    if r and r.state == SCHEDULED and not r.running and r.due == base.n6(items[i], ITEM.due.at) then
       r.state = READY
       record.save(r)
       local heap = by_lane[r.lane] or {}

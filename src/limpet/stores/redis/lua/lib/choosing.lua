@@ -10,7 +10,7 @@ local t = taking.claim -- the claim that is being filled
 local function learn(entries)
   local asked = {}
   for _, entry in ipairs(entries) do
-    local kind = sub(entry, 10, 17)
+    local kind = sub(entry, ACTIVE.kind)
     if t.serves[kind] == nil then
       t.serves[kind] = false
       asked[#asked + 1] = kind
@@ -38,8 +38,8 @@ local function unmet(entries, prio, rings)
   local part = (rings == 1 or seats.weighed()) and t.left or floor(t.left / rings) + 1
   local found, horizons, asked = {}, {}, part + t.skipped_count + 1
   for _, entry in ipairs(entries) do
-    local ring = sub(entry, 2, 9)
-    local line, last = seats.line(sub(entry, 10, 17), prio, asked, t.met)
+    local ring = sub(entry, ACTIVE.ring)
+    local line, last = seats.line(sub(entry, ACTIVE.kind), prio, asked, t.met)
     if last then -- cut off: members beyond this turn may be seen with only some of their lanes
       horizons[ring] = min(last, horizons[ring] or last)
     end
@@ -68,8 +68,8 @@ local function of_interest(page)
   local wanted, kinds, keys = {}, {}, {}
   learn(page)
   for _, entry in ipairs(page) do
-    local kind = sub(entry, 10, 17)
-    if t.serves[kind] and not t.skipped[kind] and byte(entry, 1) >= (t.floors[kind] or 0) then
+    local kind = sub(entry, ACTIVE.kind)
+    if t.serves[kind] and not t.skipped[kind] and byte(entry, ACTIVE.prio) >= (t.floors[kind] or 0) then
       wanted[#wanted + 1], kinds[#wanted + 1] = entry, kind
     end
   end
@@ -98,8 +98,8 @@ local function look(from, to, open)
   while true do
     local page = call("ZRANGEBYLEX", K.active_classes, from, to, "LIMIT", 0, PAGE)
     for _, entry in ipairs(of_interest(page)) do
-      local kind = sub(entry, 10, 17)
-      if open[1] and byte(entry, 1) ~= byte(open[1], 1) then
+      local kind = sub(entry, ACTIVE.kind)
+      if open[1] and byte(entry, ACTIVE.prio) ~= byte(open[1], ACTIVE.prio) then
         return false
       elseif not t.skipped[kind] and class_is_open(tx.class(kind)) then
         if #open == PAGE then
@@ -125,9 +125,9 @@ local function next_page(open, prio)
       look("[" .. level, "[" .. at, open)
     end
   end
-  local last = sub(open[#open], 2, 9)
-  if sub(open[1], 2, 9) ~= last then -- a queue is seen with all its classes, or not at all
-    while sub(open[#open], 2, 9) == last do
+  local last = sub(open[#open], ACTIVE.ring)
+  if sub(open[1], ACTIVE.ring) ~= last then -- a queue is seen with all its classes, or not at all
+    while sub(open[#open], ACTIVE.ring) == last do
       open[#open] = nil
     end
   end
@@ -139,7 +139,7 @@ end
 local function next_rings(open)
   local rings, seen = {}, {}
   for _, entry in ipairs(open) do
-    local ring = sub(entry, 2, 9)
+    local ring = sub(entry, ACTIVE.ring)
     if not seen[ring] then
       rings[#rings + 1], seen[ring] = ring, #rings + 1
     end
@@ -159,7 +159,7 @@ local function next_rings(open)
     chosen[rings[i]] = true
   end
   for _, entry in ipairs(open) do
-    if chosen[sub(entry, 2, 9)] then
+    if chosen[sub(entry, ACTIVE.ring)] then
       entries[#entries + 1] = entry
     end
   end
@@ -184,7 +184,7 @@ function choosing.candidates()
     if #open == 0 then
       return {}
     end
-    prio = byte(open[1], 1)
+    prio = byte(open[1], ACTIVE.prio)
     if more then
       open = next_page(open, prio)
     end
@@ -198,7 +198,7 @@ function choosing.candidates()
       return found, prio
     end
     for _, entry in ipairs(entries) do
-      t.floors[sub(entry, 10, 17)] = prio + 1
+      t.floors[sub(entry, ACTIVE.kind)] = prio + 1
     end
     from = "[" .. char(prio)
   end

@@ -34,7 +34,7 @@ function depth.crowds(defs, head)
     local rule = rule_of("queue:" .. queue, head.rules)
     def.crowds = {}
     if rule and (rule.depth or rule.group_depth) then
-      local group = unpack_(sub(def[2], 27))[4]
+      local group = lanes.definition(def.raw)[DEFINITION.group]
       crowd(def, queue, rule.depth, nil)
       crowd(def, queue .. "\0" .. (group or ""), group and rule.group_depth, group)
     end

@@ -1,10 +1,10 @@
 -- Removes finished jobs, every trace of them but their ids: an enqueue repeated soon after is still the same job.
--- The index of finished jobs has members of finished(6) ids(16 each): those that succeeded together share one.
+-- Jobs that succeeded together share one member of the index of finished jobs.
 
 erasing = {}
 
 local REMEMBER = 600000 -- ms
-local ENTRY = 17 -- id and state
+local BUCKET = 5 -- bytes of an id that name its bucket
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
 local FULL = 65536 -- bytes of a bucket: further ids lie in parts beside it, by a hash
 local PARTS = 1024
@@ -21,11 +21,11 @@ end
 local function find_each(bucket, ids, found)
   for _, id in ipairs(ids) do
     local at = string.find(bucket, id, 1, true)
-    while at and at % ENTRY ~= 1 do -- across two entries
+    while at and at % ERASED.size ~= 1 do -- across two entries
       at = string.find(bucket, id, at + 1, true)
     end
     if at then
-      found[id] = byte(bucket, at + 16)
+      found[id] = byte(bucket, at + ID_BYTES)
     end
   end
 end
@@ -35,10 +35,10 @@ local function find_all(bucket, ids, found)
   for _, id in ipairs(ids) do
     asked[id] = true
   end
-  for at = 1, #bucket, ENTRY do
-    local id = sub(bucket, at, at + 15)
+  for at = 1, #bucket, ERASED.size do
+    local id = sub(bucket, at, at + ID_BYTES - 1)
     if asked[id] then
-      found[id] = byte(bucket, at + 16)
+      found[id] = byte(bucket, at + ID_BYTES)
     end
   end
 end
@@ -49,7 +49,7 @@ local function find(name, ids, found)
     return
   end
   (#ids > 8 and find_all or find_each)(bucket, ids, found)
-  if #name == 5 and #bucket >= FULL then
+  if #name == BUCKET and #bucket >= FULL then
     local parts = {}
     for _, id in ipairs(ids) do
       if not found[id] then
@@ -70,7 +70,7 @@ function erasing.remembered(ids)
     return found
   end
   for _, id in ipairs(ids) do
-    local name = sub(id, 1, 5)
+    local name = sub(id, 1, BUCKET)
     local heap = buckets[name] or {}
     heap[#heap + 1], buckets[name] = id, heap
   end
@@ -82,7 +82,7 @@ end
 
 local function forget_bucket(name)
   local count = tonumber(call("HGET", K.erased_counts, name) or 0)
-  if count * ENTRY > FULL then
+  if count * ERASED.size > FULL then
     local parts = {}
     for i = 1, PARTS do
       parts[i] = K.erased .. name .. string.format("%03x", i - 1)
@@ -102,7 +102,7 @@ end
 
 -- Add ids to a bucket, those that it has no room for to its parts.
 local function fill(name, ids, mark)
-  local room = math.ceil((FULL - call("STRLEN", K.erased .. name)) / ENTRY)
+  local room = math.ceil((FULL - call("STRLEN", K.erased .. name)) / ERASED.size)
   if #ids <= room then
     return append(name, ids, mark)
   end
@@ -157,29 +157,30 @@ end
 -- Remove what lies beside the record and note its flow; false when the job must stay for now.
 local function remove_beside(e, r)
   local flags, id = r.flags, r.id
-  if record.has(flags, KIDS) and not graph.orphan(r) then
+  if HAS(flags, KIDS) and not graph.orphan(r) then
     return false
   end
-  if record.has(flags, BODY) then
+  if HAS(flags, BODY) then
     call("HDEL", K.large_args, id)
   end
-  if record.has(flags, RESULT) then
+  if HAS(flags, RESULT) then
     call("HDEL", K.results, id)
   end
-  if record.has(flags, INPUTS) then
+  if HAS(flags, INPUTS) then
     if r.state == CANCELLED then -- one that ran had no open dependency left
       graph.leave_parents(id)
     end
     call("UNLINK", K.parents .. id)
   end
-  if record.has(flags, NOTES) or record.has(flags, ATTEMPTS) or record.has(flags, WATCHED) then
+  if bit.band(flags, NOTES + ATTEMPTS + WATCHED) ~= 0 then
     call("DEL", K.notes .. id, K.attempts .. id, K.watchers .. id)
   end
-  if record.has(flags, EXTRA) then
+  if HAS(flags, EXTRA) then
     local extra = record.extra(r)
+    local flow = extra[PACKED.flow]
     unique.let_go(r, extra)
-    if extra[4] then
-      local seqs = base.heap(e.flows, extra[4])
+    if flow then
+      local seqs = base.heap(e.flows, flow)
       seqs[#seqs + 1] = r.seq
     end
   end
@@ -188,19 +189,19 @@ end
 
 -- Note what becomes of jobs that are erased: their ids are remembered until `over`.
 local function note(e, ids, raws, over)
-  local unpack6, seqs, lane_id, of_lane, name, bucket = struct.unpack, e.seqs, nil, nil, nil, nil
+  local seqs, lane_id, of_lane, name, bucket = e.seqs, nil, nil, nil, nil
   for i, id in ipairs(ids) do
     local raw = raws[i]
     e.count = e.count + 1
-    e.ids[e.count], seqs[e.count] = id, unpack6(">I6", raw, 11)
-    if sub(raw, 29, 36) ~= lane_id then
-      lane_id = sub(raw, 29, 36)
+    e.ids[e.count], seqs[e.count] = id, base.n6(raw, RECORD.seq.at)
+    if sub(raw, RECORD.lane) ~= lane_id then
+      lane_id = sub(raw, RECORD.lane)
       of_lane = base.heap(e.lanes, lane_id)
     end
     of_lane.jobs = (of_lane.jobs or 0) + 1
     if over > tx.now then
-      if sub(id, 1, 5) ~= name then
-        name = sub(id, 1, 5)
+      if sub(id, 1, BUCKET) ~= name then
+        name = sub(id, 1, BUCKET)
         bucket = base.heap(e.buckets, name)
       end
       bucket[#bucket + 1] = id
@@ -233,7 +234,45 @@ end
 
 -- True when it cannot be told from these bytes what is to be erased.
 local function is_spoilt(raw)
-  return #raw < 56 or byte(raw, 1) ~= 1 or not lanes.whole(sub(raw, 29, 36))
+  return #raw < RECORD.size or byte(raw, RECORD.version) ~= 1 or not lanes.whole(sub(raw, RECORD.lane))
+end
+
+-- Erase a job that ended in `state`, all but its record: true when it can go, and the record, or nil when nothing stands
+-- behind the entry of the index.
+local function erase_one(e, id, raw, state)
+  local stored, high, low = byte(raw or "", RECORD.state_to_flags)
+  local plain, r = stored == state and high == 0 and low == 0, nil
+  if raw and (is_spoilt(raw) or (stored == state and not plain)) then
+    r = record.open(id, raw) or ending.salvage(id, raw, false, { state = state })
+    if r.spoilt then
+      raw, stored, plain = record.close(r), state, false
+    end
+  end
+  if not plain and stored == state and not remove_beside(e, r) then
+    return false, nil
+  end
+  return true, stored == state and raw or nil
+end
+
+-- Erase jobs of one member of the index as long as fewer than `most` went; those that stay.
+local function erase_member(e, ids, state, most, over)
+  local gone, raws, kept = {}, {}, {}
+  for i, raw in ipairs(base.mget(K.jobs, ids)) do
+    local goes, record_left = false, nil
+    if e.went < most then
+      goes, record_left = erase_one(e, ids[i], raw, state)
+    end
+    if not goes then
+      kept[#kept + 1] = ids[i]
+    else
+      e.went = e.went + 1
+      if record_left then
+        gone[#gone + 1], raws[#gone + 1] = ids[i], record_left
+      end
+    end
+  end
+  note(e, gone, raws, over)
+  return kept
 end
 
 -- Erase the first `most` jobs of these members of the index of a queue's jobs that ended in `state`; how many went.
@@ -245,33 +284,12 @@ function erasing.members(queue, state, members, most, since)
     if e.went >= most then
       break
     end
-    local ids, gone, raws, kept = {}, {}, {}, {}
-    for at = 7, #member, 16 do
-      ids[(at + 9) / 16] = sub(member, at, at + 15)
-    end
-    for i, raw in ipairs(base.mget(K.jobs, ids)) do
-      local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
-      local plain, r = stored == state and high == 0 and low == 0, nil
-      if raw and e.went < most and (is_spoilt(raw) or (stored == state and not plain)) then
-        r = record.open(id, raw) or ending.salvage(id, raw, false, { state = state })
-        if r.spoilt then
-          raw, stored, plain = record.close(r), state, false
-        end
-      end
-      if e.went >= most or (not plain and stored == state and not remove_beside(e, r)) then
-        kept[#kept + 1] = id
-      else
-        e.went = e.went + 1
-        if stored == state then -- else nothing stands behind the entry
-          gone[#gone + 1], raws[#gone + 1] = id, raw
-        end
-      end
-    end
-    note(e, gone, raws, (since or base.n6(member, 1)) + REMEMBER)
+    local ids = base.ids(member, ENDED.ids)
+    local kept = erase_member(e, ids, state, most, (since or base.n6(member, ENDED.finished.at)) + REMEMBER)
     if #kept < #ids then
       call("ZREM", key, member)
       if #kept > 0 then
-        call("ZADD", key, "0", sub(member, 1, 6) .. table.concat(kept))
+        call("ZADD", key, "0", sub(member, ENDED.finished) .. table.concat(kept))
       end
     end
   end
@@ -304,7 +322,7 @@ function erasing.trim(queue, state, keep, most)
   end
   local members, count = {}, 0
   for _, member in ipairs(call("ZRANGE", key, 0, min(surplus, most, state == SUCCEEDED and STEP or SINGLES) - 1)) do
-    count = count + (#member - 6) / 16
+    count = count + (#member - ENDED.size) / ID_BYTES
     if count > surplus or (count > most and #members > 0) then
       break
     end

@@ -32,17 +32,17 @@ do
     for n, turn in ipairs(ring) do
       local count = served[n]
       if count >= turn.left then
-        local turns = floor((count - turn.left) / turn.weight)
-        local over = count - turn.left - turns * turn.weight
+        local whole = floor((count - turn.left) / turn.weight)
+        local over = count - turn.left - whole * turn.weight
         local place = {member = turn.member, left = turn.weight - over, moves = true}
-        moved[#moved + 1] = {turns = turns, index = n, place = place}
+        moved[#moved + 1] = {whole = whole, index = n, place = place}
       elseif count > 0 then
         kept[#kept + 1] = {member = turn.member, left = turn.left - count, moves = false}
       end
     end
     -- table.sort is not stable: the index decides between equals.
     table.sort(moved, function(a, b)
-      if a.turns ~= b.turns then return a.turns < b.turns end
+      if a.whole ~= b.whole then return a.whole < b.whole end
       return a.index < b.index
     end)
     for _, one in ipairs(moved) do kept[#kept + 1] = one.place end

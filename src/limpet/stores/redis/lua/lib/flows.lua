@@ -1,4 +1,4 @@
--- Remembers which jobs are of which flow: ranges of arrival numbers, first(6) last(6), whose ids the ledger knows. What is
+-- Remembers which jobs are of which flow: ranges of arrival numbers (RANGE), whose ids the ledger knows. What is
 -- blank there has left its flow. The first job of a range is stored, so a flow without ranges has no jobs and is gone.
 
 flows = {}
@@ -11,7 +11,7 @@ end
 
 -- A range begins with a job that is stored, or is no more; the last number of it.
 local function tidy(key, range)
-  local first, last = struct.unpack(">I6I6", range)
+  local first, last = struct.unpack(RANGE.format, range)
   local stored = ledger.first(first, last)
   if stored ~= first then
     call("ZREM", key, range)
@@ -25,7 +25,7 @@ end
 -- True when a job of this flow that arrived under this number is found there. With `mend` it is then.
 function flows.knows(flow, seq, mend)
   local range = call("ZREVRANGEBYLEX", K.flow_ranges .. flow, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
-  local known = range and base.n6(range, 7) >= seq and call("ZSCORE", K.flows, flow)
+  local known = range and base.n6(range, RANGE.last.at) >= seq and call("ZSCORE", K.flows, flow)
   if not known and mend then
     flows.join(flow, seq, seq)
   end

@@ -29,20 +29,21 @@ end
 
 -- True when the record is that of a job that waits in this lane at this place.
 local function belongs(raw, item, lane)
-  return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
+  return byte(raw, RECORD.state) == READY and sub(raw, RECORD.lane) == lane.id
+    and sub(raw, RECORD.due) == sub(item, ITEM.due)
 end
 
 -- True when no job can be read from these bytes: where it stands is all that is known of it. Scripts that change nothing do
--- without the room of lanes.
+-- without lanes.
 local function is_spoilt(raw)
-  return #raw < 56 or byte(raw, 1) ~= 1 or not record.is_state(byte(raw, 2)) or (lanes and not lanes.whole(sub(raw, 29, 36)))
+  return not record.is_head(raw) or (lanes and not lanes.whole(sub(raw, RECORD.lane)))
 end
 
 -- Eight fields from the start: a table that grows is made anew.
 local function row_of(item, id, raw, running, lane, where)
   local flags, lost = nil, 0
-  if raw and #raw >= 56 and byte(raw, 1) == 1 and belongs(raw, item, lane) then
-    local high, low, _, _, lost_high, lost_low = byte(raw, 3, 8)
+  if raw and #raw >= RECORD.size and byte(raw, RECORD.version) == 1 and belongs(raw, item, lane) then
+    local high, low, _, _, lost_high, lost_low = byte(raw, RECORD.flags_to_lost)
     flags, lost = high * 256 + low, lost_high * 256 + lost_low
   end
   -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
@@ -58,7 +59,7 @@ function front.look(wanted)
   for _, each in ipairs(wanted) do
     each.items, each.where = items_of(each.lane, each.n)
     for _, item in ipairs(each.items) do
-      ids[#ids + 1] = sub(item, 13)
+      ids[#ids + 1] = sub(item, ITEM.id)
     end
   end
   local raws, runs, at = base.mget(K.jobs, ids), base.mget(K.running, ids), 0
@@ -91,13 +92,14 @@ end
 
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
 function front.leaves(row, lane)
-  local rare = row.flags and row.flags % (2 * RARE) >= RARE
+  local rare = row.flags and HAS(row.flags, RARE)
   local r = rare and record.open(row.id, row.raw)
   if row.flags == nil or (rare and not r) then
     ending.bury_spoilt(row.id, { item = row.item, lane = lane.id, state = READY })
     return true
   end
-  if r and r.rare.e and r.rare.e <= tx.now then
+  local expires = r and r.rare[ADDED.expires_ms]
+  if expires and expires <= tx.now then
     graph.cancel_waiting(row.id, "expired")
     return true
   end

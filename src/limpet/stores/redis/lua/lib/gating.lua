@@ -2,7 +2,7 @@
 
 gating = {}
 tx.gated = true -- tx.finish settles the gates
-local gates, changed, touched = {}, {}, {}
+local known, changed, touched = {}, {}, {}
 local shut = {} -- those that changed and had no room at first: when time alone would have opened them
 local before = {} -- those that changed as they were at first, as far as it can be news
 
@@ -10,24 +10,24 @@ local before = {} -- those that changed as they were at first, as far as it can 
 function gating.load(keys)
   local missing = {}
   for _, key in ipairs(keys) do
-    if gates[key] == nil then
+    if known[key] == nil then
       missing[#missing + 1] = key
-      gates[key] = false
+      known[key] = false
     end
   end
   for i, raw in ipairs(base.mget(K.gates, missing)) do
     if raw then
-      gates[missing[i]] = gate.decode(raw, missing[i])
+      known[missing[i]] = gate.decode(raw, missing[i])
     end
   end
 end
 
 -- The gate of that key, or nil.
 function gating.get(key)
-  if gates[key] == nil then
+  if known[key] == nil then
     gating.load({ key })
   end
-  return gates[key] or nil
+  return known[key] or nil
 end
 
 -- What of a gate can be news.
@@ -52,7 +52,7 @@ function gating.edit(key)
     shut[key] = gate.room(found, tx.now) <= 0 and (gate.opens_at(found, tx.now) or math.huge) or nil
   elseif not found then
     found = { rule = { key = key } }
-    gates[key] = found
+    known[key] = found
   end
   changed[key], touched[key] = true, true
   return found
@@ -65,18 +65,18 @@ end
 
 -- Forget a gate.
 function gating.drop(key)
-  gates[key], changed[key], touched[key] = false, nil, nil
+  known[key], changed[key], touched[key] = false, nil, nil
   call("HDEL", K.gates, key)
   call("SREM", K.bounded, key)
-  call("ZREM", K.timers, "g" .. key)
+  call("ZREM", K.timers, TIMER_GATE .. key)
 end
 
 -- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
 function gating.arm(key, opens)
   if opens then
-    call("ZADD", K.timers, opens, "g" .. key)
+    call("ZADD", K.timers, opens, TIMER_GATE .. key)
   else
-    call("ZREM", K.timers, "g" .. key)
+    call("ZREM", K.timers, TIMER_GATE .. key)
   end
 end
 
@@ -101,10 +101,10 @@ end
 local function openings()
   local opened, sooner = {}, {}
   for key, was in pairs(shut) do
-    local free = gate.room(gates[key], tx.now)
+    local free = gate.room(known[key], tx.now)
     if free > 0 then
       opened[key] = min(free, 64)
-    elseif (gate.opens_at(gates[key], tx.now) or math.huge) < was then
+    elseif (gate.opens_at(known[key], tx.now) or math.huge) < was then
       sooner[key] = true
     end
   end
@@ -127,7 +127,7 @@ function gating.settle()
   table.sort(keys)
   local events = {}
   for _, key in ipairs(keys) do
-    if sub(key, 1, 6) == "limit:" then
+    if base.begins(key, "limit:") then
       local opens = waiting.wake(key)
       gating.arm(key, opens)
       if opens and sooner[key] then
@@ -135,13 +135,13 @@ function gating.settle()
       end
     end
     if changed[key] then
-      local body = gates[key]
+      local body = known[key]
       for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
         events[#events + 1] = event
       end
       call("HSET", K.gates, key, gate.encode(body))
       call(body.draining and "SADD" or "SREM", K.draining, key)
-      if sub(key, 1, 6) == "queue:" then
+      if base.begins(key, "queue:") then
         call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", K.bounded, key)
       end
     end

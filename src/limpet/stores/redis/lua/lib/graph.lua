@@ -1,15 +1,16 @@
 -- Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it.
--- d:<child> has a field for each parent: o and what its failure means while the dependency is open, then r result, n nothing
--- or f why it failed; "#" open ones, "@" the parents as they were named, "?" one that was over when last looked at.
--- A child is in c:<parent> exactly as long as its dependency on that parent is open. While a parent is in `rv`, not all
--- its children are revived yet, or cancelled because it was asked to stop: it hands nothing on before they are.
+-- The parents of a child have a field each: o and what its failure means while the dependency is open, then r result, n
+-- nothing or f why it failed; "#" open ones, "@" the parents as they were named, "?" one that was over when last looked at.
+-- A child is among the children of a parent exactly as long as its dependency is open. While a parent is in graph_walks, not
+-- all its children are revived yet, or cancelled because it was asked to stop: it hands nothing on before they are.
 
 graph = {}
 
 local FAN_OUT = 256 -- children that one success releases: the rest follow with the next claims
-local PIECE = 256 -- children that are looked at together
-local CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = "o0", "o1", "o2" -- an open dependency, and what a failed parent means to it
-local left = 1000 -- children that one script touches: what is left over goes to `fan`
+local BATCH = 256 -- children that are looked at together
+-- An open dependency, and what a failed parent means to it: see MODES in enqueue.py.
+local CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = PARENT_OPEN .. 0, PARENT_OPEN .. 1, PARENT_OPEN .. 2
+local left = 1000 -- children that one script touches: what is left over goes to graph_todo
 
 -- The first 200 characters of a reason: thousands of dependents may be told it.
 local function cut(text)
@@ -28,7 +29,11 @@ local function why(parent, word, cause)
 end
 
 local function expiry(r)
-  return base.b6(r.rare.e) .. r.id
+  return base.b6(r.rare[ADDED.expires_ms]) .. r.id
+end
+
+local function is_open(dependency)
+  return base.begins(dependency or "", PARENT_OPEN)
 end
 
 -- -- dependencies of a job that is being enqueued
@@ -45,9 +50,10 @@ local function flag_kids(parents)
     end
   end
   for i, raw in ipairs(base.mget(K.jobs, ids)) do
-    if raw and #raw >= 56 and byte(raw, 4) % 2 == 0 then
+    local changed = raw and #raw >= RECORD.size and record.with_flag(raw, KIDS)
+    if changed then
       stored[#stored + 1] = ids[i]
-      stored[#stored + 1] = sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5)
+      stored[#stored + 1] = changed
     end
   end
   base.chunked("HSET", K.jobs, stored)
@@ -65,22 +71,22 @@ local function met(parent, state, open)
     return nil
   end
   local r = record.load(parent)
-  local by_parent = r and record.has(r.flags, BY_PARENT)
-  local cause = r and (by_parent and root_cause(r.rare.r or "") or r.rare.r)
+  local by_parent, told = r and HAS(r.flags, BY_PARENT), r and r.rare[ADDED.reason]
+  local cause = by_parent and root_cause(told or "") or told
   local reason = why(parent, state == DEAD and "is dead" or "is cancelled", cause)
   if open == RUN_CHILD then
-    return "f" .. reason
+    return PARENT_FAILED .. reason
   end
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it: of a dead parent, or
   -- of the dead one above that has taken the parent down.
-  return nil, open == CANCEL_CHILD and { reason, state == DEAD or by_parent } or nil
+  return nil, open == CANCEL_CHILD and { reason = reason, revivable = state == DEAD or by_parent } or nil
 end
 
 -- Remember that `child` depends on `parents` ({id, state} each; stored, or known to have ended), which it named as
 -- `named`. True when it waits for any of them; and if it is to be cancelled at once, why, and whether a replay of the
 -- parent that is the reason revives it.
 function graph.depend(child, named, parents, mode)
-  local key, open, fields, waited, worked, doom = K.parents .. child, "o" .. mode, {}, {}, {}, nil
+  local key, open, fields, waited, worked, doom = K.parents .. child, PARENT_OPEN .. mode, {}, {}, {}, nil
   local seen = {}
   for _, parent in ipairs(parents) do
     local id, state = parent[1], parent[2]
@@ -100,7 +106,7 @@ function graph.depend(child, named, parents, mode)
     end
   end
   for i, result in ipairs(base.mget(K.results, worked)) do
-    fields[#fields + 1], fields[#fields + 2] = worked[i], result and "r" .. result or "n"
+    fields[#fields + 1], fields[#fields + 2] = worked[i], result and PARENT_RESULT .. result or PARENT_NOTHING
   end
   fields[#fields + 1], fields[#fields + 2] = "#", base.text(#waited)
   fields[#fields + 1], fields[#fields + 2] = "@", "@" .. named
@@ -119,13 +125,12 @@ local function free(ids)
     if r == false then
       ending.bury_spoilt(ids[i])
     elseif r and r.state == BLOCKED then
-      local id, lane_id, due = ids[i], sub(raw, 29, 36), sub(raw, 17, 22)
-      local later_on = base.n6(due, 1) > tx.now
-      listed[#listed + 1] = id
-      stored[#stored + 1] = id
-      stored[#stored + 1] = sub(raw, 1, 1) .. char(later_on and SCHEDULED or READY) .. sub(raw, 3)
-      local heap = base.heap(later_on and scheduled or ready, lane_id)
-      heap[#heap + 1] = due .. sub(raw, 11, 16) .. id
+      local is_due = r.due <= tx.now
+      listed[#listed + 1] = r.id
+      stored[#stored + 1] = r.id
+      stored[#stored + 1] = record.with_state(raw, is_due and READY or SCHEDULED)
+      local heap = base.heap(is_due and ready or scheduled, r.lane)
+      heap[#heap + 1] = record.item(r)
     end
   end
   base.chunked("HSET", K.jobs, stored)
@@ -165,7 +170,7 @@ local function release_some(parent, result)
   if count > 0 then
     local children = call("ZRANGE", key, 0, count - 1)
     left = left - #children
-    close(parent, children, result and "r" .. result or "n")
+    close(parent, children, result and PARENT_RESULT .. result or PARENT_NOTHING)
   end
   if call("EXISTS", key) == 1 then
     call("SADD", K.graph_todo, pack({ "succeeded", parent }))
@@ -191,7 +196,7 @@ local function cancel_records(records, reason, by_parent)
     local entries = base.heap(filed, class.queue)
     entries[#entries + 1] = "0"
     entries[#entries + 1] = instant .. r.id
-    if r.rare.e then
+    if r.rare[ADDED.expires_ms] then
       expiring[#expiring + 1] = expiry(r)
     end
     if r.state == BLOCKED then
@@ -204,13 +209,13 @@ local function cancel_records(records, reason, by_parent)
     end
     tx.move(class, r.state, CANCELLED)
     lanes.crowd(lanes.get(r.lane), -1)
-    r.state, r.finished, r.rare.r = CANCELLED, tx.now, reason
+    r.state, r.finished, r.rare[ADDED.reason] = CANCELLED, tx.now, reason
     if by_parent then
       r.flags = record.with(r.flags, BY_PARENT)
     end
     stored[#stored + 1] = r.id
     stored[#stored + 1] = record.close(r)
-    if record.has(r.flags, WATCHED) then
+    if HAS(r.flags, WATCHED) then
       tx.tell_finished(r.id)
     end
   end
@@ -223,7 +228,7 @@ local function cancel_records(records, reason, by_parent)
   end
 end
 
--- -- walking down the graph: each task is {what happened, parent, last child seen, text, revivable, cause}
+-- -- walking down the graph: each task is a WALK
 
 local handle = {}
 
@@ -232,18 +237,19 @@ local function walk(stack)
   while #stack > 0 do
     local task = stack[#stack]
     stack[#stack] = nil
+    local what, parent, after, text, revivable, cause = unpack(task, WALK.what, WALK.cause)
     if left <= 0 then
-      if call("SADD", K.graph_todo, pack(task)) == 1 and (task[1] == "revived" or task[1] == "unwanted") then
-        call("HINCRBY", K.graph_walks, task[2], 1)
+      if call("SADD", K.graph_todo, pack(task)) == 1 and (what == "revived" or what == "unwanted") then
+        call("HINCRBY", K.graph_walks, parent, 1)
       end
     else
-      local from, size = task[3] == "" and "-" or "(" .. task[3], min(PIECE, left)
-      local children = call("ZRANGEBYLEX", K.children .. task[2], from, "+", "LIMIT", 0, size)
+      local from, size = after == "" and "-" or "(" .. after, min(BATCH, left)
+      local children = call("ZRANGEBYLEX", K.children .. parent, from, "+", "LIMIT", 0, size)
       left = left - max(1, #children)
       if #children == size then
-        stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5], task[6] }
+        stack[#stack + 1] = { what, parent, children[size], text, revivable, cause }
       end
-      handle[task[1]](task, children, stack, #children < size)
+      handle[what](task, children, stack, #children < size)
     end
   end
 end
@@ -257,7 +263,7 @@ local function cancel_all(children, reason, cause, revivable, stack)
       ending.bury_spoilt(children[i])
     elseif r and r.state == BLOCKED then -- whose dependency is open has never been ready
       records[#records + 1] = r
-      if record.has(r.flags, KIDS) then
+      if HAS(r.flags, KIDS) then
         stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable, cause }
       end
     end
@@ -279,54 +285,55 @@ end
 
 -- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
 function handle.failed(task, children, stack)
-  local parent, reason, modes = task[2], why(task[2], task[4], task[6]), by_mode(task[2], children)
-  cancel_all(modes[CANCEL_CHILD], reason, task[6], task[5], stack)
-  close(parent, modes[RUN_CHILD], "f" .. reason)
+  local parent, cause = task[WALK.parent], task[WALK.cause]
+  local reason, modes = why(parent, task[WALK.text], cause), by_mode(parent, children)
+  cancel_all(modes[CANCEL_CHILD], reason, cause, task[WALK.revivable], stack)
+  close(parent, modes[RUN_CHILD], PARENT_FAILED .. reason)
 end
 
 -- All children of a parent are dealt with; if it has worked meanwhile, it hands on to those that still wait for it.
 local function hand_on_late(parent)
   local raw = call("HEXISTS", K.graph_walks, parent) == 0 and call("HGET", K.jobs, parent)
-  if raw and byte(raw, 2) == SUCCEEDED then
+  if raw and byte(raw, RECORD.state) == SUCCEEDED then
     release_some(parent, call("HGET", K.results, parent))
   end
 end
 
 -- The parent was asked to stop: dependents that would not run without it are cancelled. It may have worked meanwhile.
 function handle.unwanted(task, children, stack, last)
-  local reason = why(task[2], "was asked to stop", task[4])
-  cancel_all(by_mode(task[2], children)[CANCEL_CHILD], reason, reason, false, stack)
+  local reason = why(task[WALK.parent], "was asked to stop", task[WALK.text])
+  cancel_all(by_mode(task[WALK.parent], children)[CANCEL_CHILD], reason, reason, false, stack)
   if last then
-    hand_on_late(task[2])
+    hand_on_late(task[WALK.parent])
   end
 end
 
 -- The parent is removed for good: children that still wait for it never could run.
 function handle.removed(task, children, stack)
-  base.chunked("ZREM", K.children .. task[2], children)
-  local reason = why(task[2], "was removed")
+  base.chunked("ZREM", K.children .. task[WALK.parent], children)
+  local reason = why(task[WALK.parent], "was removed")
   cancel_all(children, reason, reason, false, stack)
 end
 
 local function is_over(raw)
-  return not raw or (byte(raw, 2) or DEAD) > SUCCEEDED -- one that succeeded hands on to whoever still waits
+  return not raw or (byte(raw, RECORD.state) or DEAD) > SUCCEEDED -- one that succeeded hands on to whoever still waits
 end
 
 -- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
 -- whoever was found to be over is looked at first the next time, so that the others need no look.
 local function may_wait_again(child, parent)
   local key = K.parents .. child
-  local known = call("HMGET", key, "#", "?")
-  if known[1] == "1" then
+  local open_ones, last = unpack(call("HMGET", key, "#", "?"))
+  if open_ones == "1" then
     return true
   end
-  local last = known[2] and sub(known[2], 2)
-  if last and sub(call("HGET", key, last) or "", 1, 1) == "o" and is_over(call("HGET", K.jobs, last)) then
+  last = last and sub(last, 2)
+  if last and is_open(call("HGET", key, last)) and is_over(call("HGET", K.jobs, last)) then
     return false
   end
   local all, open = call("HGETALL", key), {}
   for i = 1, #all, 2 do
-    if sub(all[i + 1], 1, 1) == "o" and all[i] ~= parent then
+    if is_open(all[i + 1]) and all[i] ~= parent then
       open[#open + 1] = all[i]
     end
   end
@@ -340,33 +347,41 @@ local function may_wait_again(child, parent)
   return true
 end
 
+-- A cancelled job waits for its parents again.
+local function block_again(r)
+  ending.unfile(r)
+  tx.move(ending.class(r), CANCELLED, BLOCKED)
+  lanes.crowd(lanes.get(r.lane), 1)
+  tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
+  r.state, r.flags, r.rare[ADDED.reason] = BLOCKED, record.without(r.flags, BY_PARENT), nil
+  record.save(r)
+  call("ZADD", K.blocked, base.text(r.seq), r.id)
+  if r.rare[ADDED.expires_ms] then
+    call("ZADD", K.expiring, 0, expiry(r))
+  end
+end
+
 -- The parent is tried again: dependents that its death cancelled wait for it again. It may have worked meanwhile.
 function handle.revived(task, children, stack, last)
   for i, raw in ipairs(base.mget(K.jobs, children)) do
     local r = record.open(children[i], raw)
     -- One with another parent that is dead or gone would wait for ever; one whose key is taken stays cancelled.
-    if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id, task[2]) and unique.reclaim(r) then
-      ending.unfile(r)
-      tx.move(ending.class(r), CANCELLED, BLOCKED)
-      lanes.crowd(lanes.get(r.lane), 1)
-      tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
-      r.state, r.flags, r.rare.r = BLOCKED, record.without(r.flags, BY_PARENT), nil
-      record.save(r)
-      call("ZADD", K.blocked, base.text(r.seq), r.id)
-      if r.rare.e then
-        call("ZADD", K.expiring, 0, expiry(r))
-      end
-      if record.has(r.flags, KIDS) then
+    if
+      r and r.state == CANCELLED and HAS(r.flags, BY_PARENT) and may_wait_again(r.id, task[WALK.parent])
+      and unique.reclaim(r)
+    then
+      block_again(r)
+      if HAS(r.flags, KIDS) then
         stack[#stack + 1] = { "revived", r.id, "", "", false }
       end
     end
   end
   if last then
-    hand_on_late(task[2])
+    hand_on_late(task[WALK.parent])
   end
 end
 
--- -- what other rooms ask for
+-- -- what other modules ask for
 
 -- Cancel a waiting job and, level by level, all that depend on it; false when it does not wait.
 function graph.cancel_waiting(id, reason, by_parent)
@@ -378,7 +393,7 @@ function graph.cancel_waiting(id, reason, by_parent)
     return false
   end
   cancel_records({ r }, reason, by_parent)
-  if record.has(r.flags, KIDS) then
+  if HAS(r.flags, KIDS) then
     walk({ { "failed", id, "", "is cancelled", false, reason } })
   end
   return true
@@ -402,16 +417,16 @@ function graph.leave_parents(id)
   local key = K.parents .. id
   local all = call("HGETALL", key)
   for i = 1, #all, 2 do
-    if sub(all[i + 1], 1, 1) == "o" then
+    if is_open(all[i + 1]) then
       call("ZREM", K.children .. all[i], id)
-      call("HSET", key, all[i], "n", "#", "0")
+      call("HSET", key, all[i], PARENT_NOTHING, "#", "0")
     end
   end
 end
 
 -- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it.
-function graph.doom(child, fate)
-  graph.cancel_waiting(child, fate[1], fate[2])
+function graph.doom(child, doom)
+  graph.cancel_waiting(child, doom.reason, doom.revivable)
 end
 
 -- Cancel the dependents of a job that was asked to stop, in the same step as the request.
@@ -426,16 +441,17 @@ end
 
 -- What everyone who waits for this job must hear.
 function graph.after_end(r, state, result)
-  if record.has(r.flags, KIDS) then
+  if HAS(r.flags, KIDS) then
     if state == SUCCEEDED then
       if call("HEXISTS", K.graph_walks, r.id) == 0 then -- else a walk through its children goes on, and ends with this
         release_some(r.id, result)
       end
     else
-      walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD, r.rare.r } })
+      local is_dead = state == DEAD
+      walk({ { "failed", r.id, "", is_dead and "is dead" or "is cancelled", is_dead, r.rare[ADDED.reason] } })
     end
   end
-  if record.has(r.flags, WATCHED) then
+  if HAS(r.flags, WATCHED) then
     tx.tell_finished(r.id)
   end
 end
@@ -459,17 +475,17 @@ end
 
 -- One task that was left over.
 local function go_on(task)
-  local what, r = task[1], record.load(task[2])
+  local what, r = task[WALK.what], record.load(task[WALK.parent])
   if what == "succeeded" then
     if r ~= nil then -- else it was erased, after the last of them
-      release_some(task[2], call("HGET", K.results, task[2]))
+      release_some(task[WALK.parent], call("HGET", K.results, task[WALK.parent]))
     end
     return
   elseif what == "failed" and r ~= false and not (r and r.state >= DEAD) then
     return -- it was brought back, or its children were told that it is gone
   elseif what == "revived" or what == "unwanted" then
-    if call("HINCRBY", K.graph_walks, task[2], -1) <= 0 then
-      call("HDEL", K.graph_walks, task[2])
+    if call("HINCRBY", K.graph_walks, task[WALK.parent], -1) <= 0 then
+      call("HDEL", K.graph_walks, task[WALK.parent])
     end
     if not r or r.state > SUCCEEDED then
       return

@@ -15,9 +15,8 @@ end
 function holding.jobs(tokens, most)
   local ids, owners, held = {}, {}, {}
   for _, token in ipairs(tokens) do
-    local packed = call("GET", K.lease_jobs .. token) or ""
-    for at = 1, #packed, 16 do
-      ids[#ids + 1], owners[#ids + 1] = sub(packed, at, at + 15), tonumber(token)
+    for _, id in ipairs(base.ids(call("GET", K.lease_jobs .. token) or "")) do
+      ids[#ids + 1], owners[#ids + 1] = id, tonumber(token)
     end
   end
   for i, running in ipairs(base.mget(K.running, ids)) do

@@ -1,6 +1,5 @@
 -- Lanes: idle, active (with a seat in the line of their class) or waiting at a gate; and the jobs that are ready in them.
 
-
 local known = {}
 lanes = {}
 
@@ -8,9 +7,7 @@ lanes = {}
 function lanes.get(id)
   local lane = known[id]
   if lane == nil then
-    local raw = call("HGET", K.lanes, id)
-    lane = raw and #raw > 26 and lanes.read(id, raw) or false
-    known[id] = lane
+    lane = lanes.read(id, call("HGET", K.lanes, id))
   end
   return lane or nil
 end
@@ -21,14 +18,25 @@ function lanes.whole(id)
   return lane ~= nil and tx.class(lane.kind) ~= nil
 end
 
+-- The lane that these bytes stand for; false when there are none, or too few.
 function lanes.read(id, raw)
-  local flags = byte(raw, 26)
-  local lane = {
-    id = id, raw = raw, kind = sub(raw, 1, 8), member = sub(raw, 9, 16), ring = sub(raw, 17, 24), prio = byte(raw, 25),
-    keyed = flags % 2 == 1, limited = flags % 4 >= 2, multi = flags % 8 >= 4, grouped = flags % 16 >= 8,
-  }
+  local lane = false
+  if raw and #raw > LANE.size then
+    local flags = byte(raw, LANE.flags)
+    lane = {
+      id = id, raw = raw, kind = sub(raw, LANE.kind), member = sub(raw, LANE.member), ring = sub(raw, LANE.ring),
+      prio = byte(raw, LANE.prio), keyed = HAS(flags, KEYED), limited = HAS(flags, LIMITED),
+      multi = HAS(flags, MULTI), -- its member may have many lanes of this class
+      grouped = HAS(flags, GROUPED),
+    }
+  end
   known[id] = lane
   return lane
+end
+
+-- What Python wrote of a lane (DEFINITION).
+function lanes.definition(raw)
+  return unpack_(sub(raw, LANE.definition))
 end
 
 -- Several at once, in one read.
@@ -40,7 +48,7 @@ function lanes.load(ids)
     end
   end
   for i, raw in ipairs(base.mget(K.lanes, missing)) do
-    known[missing[i]] = raw and #raw > 26 and lanes.read(missing[i], raw) or false
+    lanes.read(missing[i], raw)
   end
 end
 
@@ -49,7 +57,7 @@ function lanes.gates(lane)
   if not lane.own_gates then
     lane.own_gates = {}
     if lane.keyed then
-      for _, key in ipairs(unpack_(sub(lane.raw, 27))[7]) do
+      for _, key in ipairs(lanes.definition(lane.raw)[DEFINITION.keys]) do
         lane.own_gates[#lane.own_gates + 1] = "limit:" .. key
       end
     end
@@ -59,14 +67,14 @@ end
 
 -- "group:G" for a member that is a group, "" for others.
 function lanes.group(lane)
-  local group = unpack_(sub(lane.raw, 27))[4]
+  local group = lanes.definition(lane.raw)[DEFINITION.group]
   return group and "group:" .. group or ""
 end
 
 -- What the waiting jobs of a group's lane are counted under: queue and group. Nil for other lanes.
 function lanes.field(lane)
   if lane.grouped and not lane.counted then
-    lane.counted = tx.class(lane.kind).queue .. "\0" .. unpack_(sub(lane.raw, 27))[4]
+    lane.counted = tx.class(lane.kind).queue .. "\0" .. lanes.definition(lane.raw)[DEFINITION.group]
   end
   return lane.counted
 end
@@ -144,7 +152,7 @@ function lanes.add(lane, items)
   base.chunked("ZADD", K.ready_aside .. lane.id, aside)
   if #aside > 0 then
     local first = call("ZRANGE", K.ready_aside .. lane.id, 0, 0)[1]
-    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(first, 1), lane.id)
+    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(first, ITEM.due.at), lane.id)
   end
   lanes.activate(lane, #items, items[1])
 end
@@ -152,8 +160,8 @@ end
 -- The lane has `count` more ready jobs; an idle one takes a seat.
 function lanes.activate(lane, count, item)
   tx.note_ready(lane.id, count)
-  if call("HSETNX", K.lane_states, lane.id, "a") == 1 then
-    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(item, 1), lane.id)
+  if call("HSETNX", K.lane_states, lane.id, LANE_ACTIVE) == 1 then
+    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(item, ITEM.due.at), lane.id)
     seats.enter(lane)
   end
 end
@@ -194,7 +202,7 @@ function lanes.forget(id)
       end
     end
     local state = call("HGET", K.lane_states, id)
-    if state and sub(state, 1, 1) == "w" then
+    if state and base.begins(state, LANE_WAITS) then
       local key = sub(state, 2)
       call("ZREM", K.waiting_lanes .. lane.kind .. key, id)
       if call("EXISTS", K.waiting_lanes .. lane.kind .. key) == 0 then

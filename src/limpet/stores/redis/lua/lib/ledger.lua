@@ -20,7 +20,7 @@ function ledger.write(first, ids, stored)
     end
     if live > 0 then
       local chunk = base.text(floor(seq / SLOTS))
-      call("SETRANGE", K.ledger .. chunk, slot * 16, table.concat(parts))
+      call("SETRANGE", K.ledger .. chunk, slot * ID_BYTES, table.concat(parts))
       if call("HINCRBY", K.ledger_counts, chunk, live) == live then
         call("ZADD", K.ledger_chunks, chunk, chunk)
       end
@@ -32,18 +32,18 @@ end
 -- Who arrived under this number; nil when the slot is blank.
 function ledger.at(seq)
   local slot = seq % SLOTS
-  local id = call("GETRANGE", K.ledger .. base.text(floor(seq / SLOTS)), slot * 16, slot * 16 + 15)
-  return #id == 16 and id ~= NOBODY and id or nil
+  local id = call("GETRANGE", K.ledger .. base.text(floor(seq / SLOTS)), slot * ID_BYTES, (slot + 1) * ID_BYTES - 1)
+  return #id == ID_BYTES and id ~= NOBODY and id or nil
 end
 
 -- True when the ids of a chunk are as many as its number says. With `mend` they are then.
 function ledger.counts(number, mend)
   local chunk, live = base.text(number), 0
-  local ids = call("GETRANGE", K.ledger .. chunk, 0, -1)
-  for at = 1, #ids, 16 do
-    live = live + (sub(ids, at, at + 15) ~= NOBODY and 1 or 0)
+  for _, id in ipairs(base.ids(call("GETRANGE", K.ledger .. chunk, 0, -1))) do
+    live = live + (id ~= NOBODY and 1 or 0)
   end
-  if live == tonumber(call("HGET", K.ledger_counts, chunk) or 0) and (live > 0) == (call("ZSCORE", K.ledger_chunks, chunk) and true or false) then
+  local counted, is_listed = tonumber(call("HGET", K.ledger_counts, chunk) or 0), call("ZSCORE", K.ledger_chunks, chunk)
+  if live == counted and (live > 0) == (is_listed and true or false) then
     return true
   end
   if mend and live > 0 then
@@ -63,10 +63,10 @@ function ledger.first(first, last)
   while seq <= last do
     local chunk, slot = base.text(floor(seq / SLOTS)), seq % SLOTS
     local size = min(SLOTS - slot, last - seq + 1)
-    local ids = call("GETRANGE", K.ledger .. chunk, slot * 16, (slot + size) * 16 - 1)
-    for at = 1, #ids, 16 do
-      if sub(ids, at, at + 15) ~= NOBODY then
-        return seq + (at - 1) / 16
+    local packed = call("GETRANGE", K.ledger .. chunk, slot * ID_BYTES, (slot + size) * ID_BYTES - 1)
+    for i, id in ipairs(base.ids(packed)) do
+      if id ~= NOBODY then
+        return seq + i - 1
       end
     end
     seq = seq + size
@@ -78,7 +78,7 @@ local function wipe_slots(key, slots)
   local from = 1
   for i = 1, #slots do
     if slots[i + 1] ~= slots[i] + 1 then -- the end of a run of neighbours
-      call("SETRANGE", key, slots[from] * 16, string.rep(NOBODY, i - from + 1))
+      call("SETRANGE", key, slots[from] * ID_BYTES, string.rep(NOBODY, i - from + 1))
       from = i + 1
     end
   end

@@ -42,7 +42,7 @@ end
 -- True when a lane with ready jobs stands where claims, or the opening of its gate, find it.
 local function is_seen(lane)
   local state = call("HGET", K.lane_states, lane.id)
-  if state == "a" then
+  if state == LANE_ACTIVE then
     local seat = call("ZSCORE", K.seats .. lane.kind .. char(lane.prio), lane.member)
     local act = call("ZSCORE", K.active_classes, char(lane.prio) .. lane.ring .. lane.kind)
     local place = lane.multi and call("ZSCORE", K.member_lanes .. lane.kind .. lane.member, lane.id)
@@ -64,7 +64,7 @@ waits[BLOCKED] = function(r)
   local all = call("HGETALL", key)
   for i = 1, #all, 2 do
     local parent = all[i]
-    if #parent == 16 and sub(all[i + 1], 1, 1) == "o" then
+    if #parent == ID_BYTES and base.begins(all[i + 1], PARENT_OPEN) then
       open = open + 1
       if call("HEXISTS", K.jobs, parent) == 0 then
         gone = parent
@@ -86,7 +86,7 @@ end
 
 waits[SCHEDULED] = function(r)
   local lane, item = lanes.get(r.lane), record.item(r)
-  local timer = tonumber(call("ZSCORE", K.timers, "z" .. lane.prio) or math.huge)
+  local timer = tonumber(call("ZSCORE", K.timers, TIMER_LEVEL .. lane.prio) or math.huge)
   local listed = call("ZSCORE", K.scheduled .. lane.prio, item)
   if (not listed or (r.due < NEVER and timer > r.due)) and tell("scheduled", r.id) then
     calendar.schedule(lane, item)
@@ -104,6 +104,15 @@ waits[READY] = function(r)
   end
 end
 
+local function includes(ids, id)
+  for _, each in ipairs(ids) do
+    if each == id then
+      return true
+    end
+  end
+  return false
+end
+
 local function is_filed(r)
   local key = K.finished .. r.state .. ending.class(r).queue
   if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
@@ -111,10 +120,8 @@ local function is_filed(r)
   end
   if r.state == SUCCEEDED then
     for _, member in ipairs(call("ZRANGEBYLEX", key, "[" .. base.b6(r.finished), "(" .. base.b6(r.finished + 1))) do
-      for at = 7, #member, 16 do
-        if sub(member, at, at + 15) == r.id then
-          return true
-        end
+      if includes(base.ids(member, ENDED.ids), r.id) then
+        return true
       end
     end
   end
@@ -133,7 +140,7 @@ end
 -- Children that do not wait for this job are not among those that do.
 local function kids(r)
   for _, child in ipairs(call("ZRANGE", K.children .. r.id, 0, KIDS_SEEN - 1)) do
-    local open = sub(call("HGET", K.parents .. child, r.id) or "", 1, 1) == "o"
+    local open = base.begins(call("HGET", K.parents .. child, r.id) or "", PARENT_OPEN)
     if not (open and call("HEXISTS", K.jobs, child) == 1) and tell("children", child) then
       call("ZREM", K.children .. r.id, child)
     end
@@ -184,16 +191,18 @@ local function sound(r)
   listed(r)
   beside(r)
   local extra, state = record.extra(r), record.state(r)
+  local flow, expires = extra[PACKED.flow], r.rare[ADDED.expires_ms]
   if not unique.knows(r, extra, mending.mend) then
     tell("key", r.id)
   end
-  if extra[4] and not flows.knows(base.bytes(extra[4]), r.seq, mending.mend) then
+  if flow and not flows.knows(base.bytes(flow), r.seq, mending.mend) then
     tell("flow", r.id)
   end
-  if state <= READY and r.rare.e and not call("ZSCORE", K.expiring, base.b6(r.rare.e) .. r.id) and tell("expiring", r.id) then
-    call("ZADD", K.expiring, 0, base.b6(r.rare.e) .. r.id)
+  local expiry = state <= READY and expires and base.b6(expires) .. r.id
+  if expiry and not call("ZSCORE", K.expiring, expiry) and tell("expiring", r.id) then
+    call("ZADD", K.expiring, 0, expiry)
   end
-  if state ~= BLOCKED and state ~= CANCELLED and record.has(r.flags, INPUTS) then
+  if state ~= BLOCKED and state ~= CANCELLED and HAS(r.flags, INPUTS) then
     if (call("HGET", K.parents .. r.id, "#") or "0") ~= "0" and tell("parents", r.id) then
       graph.leave_parents(r.id)
     end
@@ -212,7 +221,7 @@ function mending.records(cursor, count)
   for i = 1, #page[2], 2 do
     local id = page[2][i]
     local r = record.load(id)
-    local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", K.large_args, id) == 0
+    local body_gone = r and HAS(r.flags, BODY) and call("HEXISTS", K.large_args, id) == 0
     if r and not (body_gone and record.state(r) <= READY) then
       sound(r)
     elseif r ~= nil and tell("unreadable", id) then
@@ -230,32 +239,38 @@ end
 
 -- -- running jobs and leases
 
+-- A lease that nothing else ends is over at once.
+local function end_lease(token)
+  call("ZADD", K.hard_deadlines, base.text(tx.now - (tx.meta("shift") or 0)), token)
+end
+
+-- The lease with this token is there and names the job.
+local function leased(id, token)
+  local lease = call("HGET", K.leases, token)
+  lease = lease and settle.lease(lease)
+  local named = includes(base.ids(call("GET", K.lease_jobs .. token) or ""), id)
+  if not (named and lease) and tell("lease", id) then
+    if not named then
+      call("APPEND", K.lease_jobs .. token, id)
+    end
+    settle.put_lease(token, lease and lease[LEASE.session] or "", lease and lease[LEASE.left] or 1)
+    if not lease then
+      end_lease(token)
+    end
+  end
+end
+
 -- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
 function mending.running(cursor, count)
   local page = call("HSCAN", K.running, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local id, running = page[2][i], page[2][i + 1]
-    local token = id ~= "" and base.text((record.hold(running)))
-    if id ~= "" and (call("HEXISTS", K.jobs, id) == 0 or #running < 13) then
-      if tell(#running < 13 and "lease" or "vanished", id) then
+    if id ~= "" and (call("HEXISTS", K.jobs, id) == 0 or #running < HOLD.size) then
+      if tell(#running < HOLD.size and "lease" or "vanished", id) then
         call("HDEL", K.running, id)
       end
-    elseif token then
-      local packed, lease = call("GET", K.lease_jobs .. token) or "", call("HGET", K.leases, token)
-      lease = lease and settle.lease(lease)
-      local named = false
-      for at = 1, #packed, 16 do
-        named = named or sub(packed, at, at + 15) == id
-      end
-      if not (named and lease) and tell("lease", id) then
-        if not named then
-          call("APPEND", K.lease_jobs .. token, id)
-        end
-        settle.put_lease(token, lease and lease[1] or "", lease and lease[2] or 1)
-        if not lease then
-          call("ZADD", K.hard_deadlines, base.text(tx.now - (tx.meta("shift") or 0)), token)
-        end
-      end
+    elseif id ~= "" then
+      leased(id, base.text((record.hold(running))))
     end
   end
   return page[1]
@@ -266,13 +281,13 @@ function mending.leases(cursor, count)
   local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local token, lease = page[2][i], settle.lease(page[2][i + 1])
-    local session, left = lease and lease[1] or "", #holding.jobs({ token }, base.LOTS)
+    local session, left = lease and lease[LEASE.session] or "", #holding.jobs({ token }, base.LOTS)
     local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
     local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
-    if (not lease or lease[2] ~= left or not kept or not listed_there) and tell("lease") then
+    if (not lease or lease[LEASE.left] ~= left or not kept or not listed_there) and tell("lease") then
       settle.put_lease(token, session, left)
       if left > 0 and not kept then
-        call("ZADD", K.hard_deadlines, base.text(tx.now - (tx.meta("shift") or 0)), token)
+        end_lease(token)
       end
     end
   end
@@ -285,7 +300,7 @@ local function list_gates(keys)
   for _, key in ipairs(keys) do
     local g = gating.get(key)
     draining[key] = g.draining or nil
-    bounded[key] = sub(key, 1, 6) == "queue:" and (g.rule.depth or g.rule.group_depth) or nil
+    bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.group_depth) or nil
   end
   for set, missing in pairs({ [K.draining] = draining, [K.bounded] = bounded }) do
     for _, key in ipairs(call("SMEMBERS", set)) do
@@ -302,17 +317,25 @@ local function list_gates(keys)
   end
 end
 
--- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
--- that does not.
-function mending.gates()
-  local slots, probes, wrong, all, keys = {}, {}, {}, call("HGETALL", K.running), call("HKEYS", K.gates)
+-- What running jobs have taken: gate -> slots, and gate \0 token -> true for a probe.
+local function taken_of_gates()
+  local slots, probes, all = {}, {}, call("HGETALL", K.running)
   for i = 2, #all, 2 do
     local token, _, charges = record.hold(all[i])
     for _, taken in ipairs(all[i - 1] ~= "" and charges or {}) do
-      slots[taken[1]] = (slots[taken[1]] or 0) + (taken[2] and 1 or 0)
-      probes[taken[1] .. "\0" .. token] = taken[4] or probes[taken[1] .. "\0" .. token]
+      local key = taken[CHARGE.gate]
+      slots[key] = (slots[key] or 0) + (taken[CHARGE.slot] and 1 or 0)
+      probes[key .. "\0" .. token] = taken[CHARGE.probe] or probes[key .. "\0" .. token]
     end
   end
+  return slots, probes
+end
+
+-- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
+-- that does not.
+function mending.gates()
+  local wrong, keys = {}, call("HKEYS", K.gates)
+  local slots, probes = taken_of_gates()
   list_gates(keys)
   for _, key in ipairs(keys) do
     local g, held = gating.get(key), slots[key] or 0

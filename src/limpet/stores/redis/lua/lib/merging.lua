@@ -20,7 +20,7 @@ local function head(stream)
   if not row then
     return false
   end
-  stream.due, stream.seq = struct.unpack(">I6I6", row.item)
+  stream.due, stream.seq = struct.unpack(ITEM.due_to_seq.format, row.item)
   return true
 end
 
@@ -45,16 +45,20 @@ local function sift(heap)
   end
 end
 
--- Take up to `count` jobs of a member that has several lanes; how many it was.
-function merging.take(members_lanes, count)
-  local t = taking.claim
-  local heap, streams, firsts, gates = {}, {}, {}, {}
+-- Read the gates of several lanes together.
+local function load_gates(members_lanes)
+  local keys = {}
   for _, each in ipairs(members_lanes) do
     for _, key in ipairs(lanes.gates(lanes.get(each.id))) do
-      gates[#gates + 1] = key
+      keys[#keys + 1] = key
     end
   end
-  gating.load(gates)
+  gating.load(keys)
+end
+
+-- A stream for each lane that may give something, with its first piece read.
+local function streams_of(members_lanes, count)
+  local streams, firsts = {}, {}
   for _, each in ipairs(members_lanes) do
     local lane = lanes.get(each.id)
     local most = taking.allowance(lane, count)
@@ -64,6 +68,12 @@ function merging.take(members_lanes, count)
     end
   end
   front.look(firsts)
+  return streams
+end
+
+-- Count the rows of each stream that are among the first `count` of all.
+local function count_chosen(streams, count)
+  local heap = {}
   for _, stream in ipairs(streams) do
     if head(stream) then
       heap[#heap + 1] = stream
@@ -82,30 +92,48 @@ function merging.take(members_lanes, count)
     end
     sift(heap)
   end
-  local first, taken = #t.rows + 1, 0
-  for _, stream in ipairs(streams) do
-    local chosen = {}
-    for i = 1, stream.chosen do
-      chosen[i] = stream.rows[i]
-    end
-    local given = #chosen > 0 and taking.start(stream.lane, chosen) or 0
-    if given > 0 and stream.lane.multi then
-      call("ZADD", K.member_lanes .. stream.lane.kind .. stream.lane.member, "XX", tx.now, stream.lane.id)
-    end
-    if stream.all and lanes.empty(stream.lane) then
-      taking.rest(stream.lane)
-    end
-    taken = taken + given
+end
+
+-- Take what was chosen of a lane; how many its gates admitted.
+local function take_chosen(stream)
+  local lane, chosen = stream.lane, {}
+  for i = 1, stream.chosen do
+    chosen[i] = stream.rows[i]
   end
+  local given = #chosen > 0 and taking.start(lane, chosen) or 0
+  if given > 0 and lane.multi then
+    call("ZADD", K.member_lanes .. lane.kind .. lane.member, "XX", tx.now, lane.id)
+  end
+  if stream.all and lanes.empty(lane) then
+    taking.rest(lane)
+  end
+  return given
+end
+
+-- Put the rows from `first` on into the order of their items.
+local function sort_rows(rows, first)
   local mine = {}
-  for i = first, #t.rows do
-    mine[#mine + 1] = t.rows[i]
+  for i = first, #rows do
+    mine[#mine + 1] = rows[i]
   end
   table.sort(mine, function(a, b)
     return base.before(a.item, b.item)
   end)
   for i, row in ipairs(mine) do
-    t.rows[first + i - 1] = row
+    rows[first + i - 1] = row
   end
+end
+
+-- Take up to `count` jobs of a member that has several lanes; how many it was.
+function merging.take(members_lanes, count)
+  local rows = taking.claim.rows
+  local first, taken = #rows + 1, 0
+  load_gates(members_lanes)
+  local streams = streams_of(members_lanes, count)
+  count_chosen(streams, count)
+  for _, stream in ipairs(streams) do
+    taken = taken + take_chosen(stream)
+  end
+  sort_rows(rows, first)
   return taken
 end

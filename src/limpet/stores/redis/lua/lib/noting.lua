@@ -10,12 +10,12 @@ local FOREVER = "4503599627370496" -- how NEVER is written for people, as on eve
 
 -- Remove the notes of one kind that `goes` names; the record is not saved.
 local function remove(r, kind, goes)
-  if not record.has(r.flags, NOTES) then
+  if not HAS(r.flags, NOTES) then
     return
   end
   local key, fields, before = K.notes .. r.id, {}, kind .. "\0"
   for _, field in ipairs(call("HKEYS", key)) do
-    if sub(field, 1, #before) == before and goes(sub(field, #before + 1)) then
+    if base.begins(field, before) and goes(sub(field, #before + 1)) then
       fields[#fields + 1] = field
     end
   end
@@ -35,7 +35,7 @@ end
 
 -- True when the job has recorded steps or a checkpoint: what it did, with the arguments it has.
 function noting.remembers(r)
-  if record.has(r.flags, NOTES) then
+  if HAS(r.flags, NOTES) then
     for _, field in ipairs(call("HKEYS", K.notes .. r.id)) do
       local kind = sub(field, 1, (string.find(field, "\0", 1, true)) - 1)
       if kind == "step" or kind == "checkpoint" then
@@ -48,7 +48,7 @@ end
 
 -- True when one of these events was signalled to the job.
 function noting.has_event(r, events)
-  if record.has(r.flags, NOTES) then
+  if HAS(r.flags, NOTES) then
     for _, event in ipairs(events) do
       if call("HEXISTS", K.notes .. r.id, "event\0" .. event) == 1 then
         return true
@@ -64,10 +64,10 @@ local function events_of(r)
   if not kept then
     kept = { count = 0, bytes = 0 }
     tallies[r.id] = kept
-    if record.has(r.flags, NOTES) then
+    if HAS(r.flags, NOTES) then
       local key = K.notes .. r.id
       for _, field in ipairs(call("HKEYS", key)) do
-        if sub(field, 1, 6) == "event\0" then
+        if base.begins(field, "event\0") then
           kept.count, kept.bytes = kept.count + 1, kept.bytes + call("HSTRLEN", key, field)
         end
       end
@@ -84,7 +84,7 @@ function noting.event(r, event, value)
   end
   kept.count, kept.bytes = kept.count + 1, kept.bytes + #value
   call("HSET", K.notes .. r.id, "event\0" .. event, value)
-  if not record.has(r.flags, NOTES) then
+  if not HAS(r.flags, NOTES) then
     r.flags = record.with(r.flags, NOTES)
     record.save(r)
   end

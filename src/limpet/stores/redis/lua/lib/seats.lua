@@ -3,22 +3,22 @@
 
 seats = {}
 tx.seated = true -- tx.finish writes the turns
-local turns, weighed = {}, nil
+local known, weighed = {}, nil
 
 local function read_turn(raw)
   if not raw then
     return false
   end
-  local at, left, count = struct.unpack(">I6I4I4", raw)
+  local at, left, count = struct.unpack(TURN.format, raw)
   return { turn = at, left = left, seats = count }
 end
 
 -- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
 function seats.turn(id)
-  local turn = turns[id]
+  local turn = known[id]
   if turn == nil then
     turn = read_turn(call("HGET", K.turns, id))
-    turns[id] = turn
+    known[id] = turn
   end
   return turn or nil
 end
@@ -27,18 +27,18 @@ end
 function seats.load_turns(ids)
   local missing = {}
   for _, id in ipairs(ids) do
-    if turns[id] == nil then
+    if known[id] == nil then
       missing[#missing + 1] = id
     end
   end
   for i, raw in ipairs(base.mget(K.turns, missing)) do
-    turns[missing[i]] = read_turn(raw)
+    known[missing[i]] = read_turn(raw)
   end
 end
 
 function seats.put_turn(id, turn)
   turn.dirty = true
-  turns[id] = turn
+  known[id] = turn
 end
 
 -- True when some queue or group has a weight of its own.
@@ -67,7 +67,7 @@ local function add_seats(id, count)
 end
 
 -- The lane is active: its member has a place in the line of its class.
-local function take(lane, turn)
+local function take_seat(lane, turn)
   if lane.multi then
     call("ZADD", K.member_lanes .. lane.kind .. lane.member, tx.now, lane.id)
   end
@@ -105,13 +105,13 @@ end
 -- when there are more than `n` members, whose lanes may be seen in part. Members with several lanes share in what is
 -- read: about `n` in all, and `met` (kind member -> lanes) more of those that were looked at before.
 function seats.line(kind, prio, n, met)
-  local seats, fields, out = call("ZRANGE", K.seats .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
-  for i = 1, #seats, 2 do
-    fields[#fields + 1] = kind .. seats[i]
+  local row, fields, out = call("ZRANGE", K.seats .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
+  for i = 1, #row, 2 do
+    fields[#fields + 1] = kind .. row[i]
   end
   local share = floor(n / max(1, #fields)) + 1
   for i, id in ipairs(base.mget(K.seat_lanes, fields)) do
-    local member, turn = seats[2 * i - 1], tonumber(seats[2 * i])
+    local member, turn = row[2 * i - 1], tonumber(row[2 * i])
     if id then
       out[#out + 1] = { id = id, member = member, turn = turn, kind = kind }
     else
@@ -120,7 +120,7 @@ function seats.line(kind, prio, n, met)
       end
     end
   end
-  return out, #fields == n and tonumber(seats[#seats]) or nil
+  return out, #fields == n and tonumber(row[#row]) or nil
 end
 
 -- Members whose turn is over go to the end of every line that they stand in; `moves` is turn, member, turn, member…
@@ -131,7 +131,7 @@ function seats.move(ring, prio, moves)
   local first = char(prio) .. ring
   local last = first .. string.rep("\255", 8)
   for _, entry in ipairs(call("ZRANGEBYLEX", K.active_classes, "[" .. first, "[" .. last)) do
-    local key = K.seats .. sub(entry, 10, 17) .. char(prio)
+    local key = K.seats .. sub(entry, ACTIVE.kind) .. char(prio)
     for i = 1, #moves, MANY do
       call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))
     end
@@ -150,16 +150,16 @@ function seats.enter(lane, turn)
     local weight = seats.weight("queue:" .. tx.class(lane.kind).queue)
     seats.put_turn(lane.ring, { turn = turn or tx.next_turn(), left = weight, seats = 0 })
   end
-  take(lane, seats.turn(lane.member).turn)
+  take_seat(lane, seats.turn(lane.member).turn)
 end
 
 -- Write the turns that changed.
 function seats.write()
   local sitting, left = {}, {}
-  for id, turn in pairs(turns) do
+  for id, turn in pairs(known) do
     if turn and turn.dirty and turn.seats > 0 then
       local n = #sitting
-      sitting[n + 1], sitting[n + 2] = id, struct.pack(">I6I4I4", turn.turn, turn.left, turn.seats)
+      sitting[n + 1], sitting[n + 2] = id, struct.pack(TURN.format, turn.turn, turn.left, turn.seats)
     elseif turn and turn.dirty then
       left[#left + 1] = id
     end

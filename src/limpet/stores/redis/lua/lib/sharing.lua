@@ -2,7 +2,7 @@
 
 sharing = {}
 
-local function take(members_lanes, count)
+local function take_lanes(members_lanes, count)
   if #members_lanes == 1 then
     return taking.lane(lanes.get(members_lanes[1].id), count)
   end
@@ -114,7 +114,7 @@ local function take_from_ring(list, count, prio)
   end
   front.look(ahead)
   local served, total = in_turn(ring, given, function(member, part)
-    return take(members[member], part)
+    return take_lanes(members[member], part)
   end)
   if #ring > 1 or taking.claim.cut then
     seats.move(list[1].ring, prio, advance(ring, served))

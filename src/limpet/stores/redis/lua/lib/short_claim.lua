@@ -1,18 +1,12 @@
--- The short way of claim, without a room: nothing is due, and of what the worker can run there is nothing, or one lane
--- that no gate rules and whose first jobs are plain. It does all of the verb or nothing, and then the long way follows.
--- Whoever changes lanes, seats, the lease or the sleep of a session changes this too.
+-- Fast path of claim: nothing is due, and of what the worker can run there is nothing, or one lane that no gate rules and
+-- whose first jobs are plain. It loads no module and does all of the verb or nothing; then the full path follows. A change
+-- of lanes, seats, the lease or the sleep of a session must be made here too.
 
-local ENTRIES = 16 -- active classes that the short way looks at
+local ENTRIES = 16 -- active classes that this path looks at
+local EVERYTHING = 9 -- the least urgent priority: who asks for less does not go to sleep
+local MAX_CLAIM, SLACK_MS = 1024, 30000 -- see taking
 
--- A seat less for a member or ring, whose turn is `raw`.
-local function stand(id, raw)
-  local turn, left, count = struct.unpack(">I6I4I4", raw)
-  if count > 1 then
-    call("HSET", K.turns, id, struct.pack(">I6I4I4", turn, left, count - 1))
-  else
-    call("HDEL", K.turns, id)
-  end
-end
+-- -- looking
 
 -- The one entry of the active classes that this worker can run; nil when there are several, false when there is none.
 local function only_class(sig, least)
@@ -24,10 +18,10 @@ local function only_class(sig, least)
   end
   local kinds = {}
   for i, entry in ipairs(entries) do
-    kinds[i] = sub(entry, 10, 17)
+    kinds[i] = sub(entry, ACTIVE.kind)
   end
   for i, yes in ipairs(call("SMISMEMBER", K.signature_classes .. sig, unpack(kinds))) do
-    if yes == 1 and byte(entries[i], 1) <= least then
+    if yes == 1 and byte(entries[i], ACTIVE.prio) <= least then
       if found then
         return nil
       end
@@ -37,141 +31,193 @@ local function only_class(sig, least)
   return found
 end
 
--- The records of the first jobs of a lane, when each is plain, ready, in its place and of one policy.
-local function plain_front(lane, items, ids)
+-- The one active lane of a class, if no gate rules it and all its ready jobs came in order: its id and stored form, its
+-- member and its class; else nil.
+local function only_lane(kind, prio)
+  local members = call("ZRANGE", K.seats .. kind .. char(prio), 0, 1)
+  local lane = #members == 1 and call("HGET", K.seat_lanes, kind .. members[1])
+  local raw, class = lane and call("HGET", K.lanes, lane), call("HGET", K.classes, kind)
+  if
+    not raw or bit.band(byte(raw, LANE.flags), KEYED + LIMITED + MULTI) ~= 0 or not class
+    or call("EXISTS", K.ready_aside .. lane) == 1
+  then
+    return nil
+  end
+  class = unpack_(class)
+  local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+  if found[1] or found[2] or found[3] then
+    return nil
+  end
+  return lane, raw, members[1], class
+end
+
+-- The first jobs of a lane, if each is plain, ready, in its place and of one policy: their ids, records and policy.
+local function plain_front(lane, items)
+  local ids = {}
+  for i, item in ipairs(items) do
+    ids[i] = sub(item, ITEM.id)
+  end
   local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
-  local policy = raws[1] and sub(raws[1], 37, 44)
+  local policy = raws[1] and sub(raws[1], RECORD.policy)
+  local belongs = policy and lane .. policy
   for i, raw in ipairs(raws) do
-    if not raw or runs[i] or #raw < 56 then
+    if not raw or runs[i] or #raw < RECORD.size then
       return nil
     end
-    local version, state, high, low, _, _, lost, lost_ = byte(raw, 1, 8)
+    local version, state, high, low, _, _, lost_high, lost_low = byte(raw, RECORD.version_to_lost)
     if
-      version ~= 1 or state ~= READY or high % 2 == 1 or low % 32 >= NOTES or low % 128 >= RARE or lost + lost_ > 0
-      or sub(raw, 29, 44) ~= lane .. policy or sub(raw, 17, 22) ~= sub(items[i], 1, 6)
+      version ~= 1 or state ~= READY or lost_high + lost_low > 0
+      or bit.band(256 * high + low, BODY + NOTES + INPUTS + RARE) ~= 0 -- there is more to hand out than the record
+      or sub(raw, RECORD.lane_to_policy) ~= belongs or sub(raw, RECORD.due) ~= sub(items[i], ITEM.due)
     then
       return nil
     end
   end
-  return raws, policy
+  return ids, raws, policy
 end
 
+-- -- writing
+
+-- Nothing was found: the session sleeps until work of what it asked for comes, or until `timer`.
+local function sleep(session, sig, slots, ear, timer, asked)
+  if asked and asked ~= sig then
+    call("ZREM", K.sleepers .. asked, session)
+  end
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+  call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
+  if timer then
+    call("HSET", K.sleeps_until, session, timer)
+  else
+    call("HDEL", K.sleeps_until, session)
+  end
+end
+
+-- A seat less for a member or ring, whose turn is `raw`.
+local function stand(id, raw)
+  local turn, left, count = struct.unpack(TURN.format, raw)
+  if count > 1 then
+    call("HSET", K.turns, id, struct.pack(TURN.format, turn, left, count - 1))
+  else
+    call("HDEL", K.turns, id)
+  end
+end
+
+-- The lane is empty: it is idle, and its class is not active any more.
+local function rest(entry, lane, member, queue, both)
+  local kind, ring = sub(entry, ACTIVE.kind), sub(entry, ACTIVE.ring)
+  call("HDEL", K.lane_states, lane)
+  call("ZREM", K.oldest_ready .. queue, lane)
+  call("ZREM", K.seats .. kind .. char(byte(entry, ACTIVE.prio)), member)
+  call("HDEL", K.seat_lanes, kind .. member)
+  call("ZREM", K.active_classes, entry)
+  stand(member, both[1])
+  stand(ring, both[2])
+end
+
+-- Write the lease of these jobs; the rows of the answer.
+local function lease(session, ids, raws, token, now, deadline)
+  local text, hold = base.text(token), struct.pack(HOLD.format, token, now)
+  local running, rows = {}, {}
+  for i, id in ipairs(ids) do
+    running[2 * i - 1], running[2 * i] = id, hold
+    local n = 4 * i
+    rows[n - 3], rows[n - 2], rows[n - 1], rows[n] = raws[i], id, text, ""
+  end
+  base.chunked("HSET", K.running, running)
+  call("HSET", K.leases, text, pack({ session, #ids }))
+  call("SET", K.lease_jobs .. text, table.concat(ids))
+  call("SADD", K.session_leases .. session, text)
+  if deadline then
+    call("ZADD", K.hard_deadlines, base.text(deadline), text)
+  end
+  return rows
+end
+
+-- Count jobs that were ready and run now.
+local function count_jobs(raw, class, count)
+  local field = class[CLASS.queue] .. "\0" .. class[CLASS.task] .. "\0"
+  if call("HINCRBY", K.counters, field .. READY, -count) == 0 then
+    call("HDEL", K.counters, field .. READY)
+  end
+  call("HINCRBY", K.counters, field .. RUNNING, count)
+  if HAS(byte(raw, LANE.flags), GROUPED) then
+    local crowd = class[CLASS.queue] .. "\0" .. unpack_(sub(raw, LANE.definition))[DEFINITION.group]
+    if call("HINCRBY", K.waiting_by_group, crowd, -count) <= 0 then
+      call("HDEL", K.waiting_by_group, crowd)
+    end
+  end
+end
+
+-- -- the verb
+
+-- Take the first jobs of the one lane that there is: the rows of the answer, and the token; nil when the full path must.
+local function take_jobs(session, entry, limit, now, last_token, shift)
+  local lane, raw, member, class = only_lane(sub(entry, ACTIVE.kind), byte(entry, ACTIVE.prio))
+  local items = lane and call("LRANGE", K.ready .. lane, 0, limit - 1) or {}
+  if #items == 0 then
+    return nil
+  end
+  local ids, raws, policy = plain_front(lane, items)
+  local both = call("HMGET", K.turns, member, sub(entry, ACTIVE.ring))
+  if not ids or not both[1] or not both[2] then
+    return nil
+  end
+  call("LTRIM", K.ready .. lane, #items, -1)
+  if #items < limit then
+    rest(entry, lane, member, class[CLASS.queue], both)
+  end
+  local token = max(tonumber(last_token or 0) + 1, now * 2048)
+  local hard = tonumber(string.match(call("HGET", K.policy_limits, policy) or "0 -", " (.+)$"))
+  local rows = lease(session, ids, raws, token, now, hard and now + hard + SLACK_MS - tonumber(shift or 0))
+  count_jobs(raw, class, #items)
+  return rows, base.text(token)
+end
+
+-- The answer of the verb; nil when the full path must do it.
 local function short()
-  local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-  local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], K.session .. ARGV[2]
-  local meta = call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount")
-  local now = base.now(meta[2], meta[3])
-  local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", K.receipts .. session, claimer)
-  local timer = call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
+  local session, sig, _, limit, slots, seq, claimer, least, ear, aged = unpack(ARGV, 2, 11)
+  limit, slots, least = tonumber(limit), tonumber(slots), tonumber(least)
+  local layout, token, swept, shift, recount =
+    unpack(call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount"))
+  local now, timer = base.now(token, swept), call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
+  local deadline, idle, asked, known_ear = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+  local receipt = call("HGET", K.receipts .. session, claimer)
   if
-    tonumber(meta[1]) ~= base.LAYOUT or tonumber(meta[5] or 0) > now or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
+    tonumber(layout) ~= base.LAYOUT or tonumber(recount or 0) > now or limit < 1
+    or (least < EVERYTHING and aged ~= "0") or tonumber(deadline or 0) <= now or (timer and tonumber(timer) <= now)
     or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", K.graph_todo) == 1
     or call("HEXISTS", K.signatures, sig) == 0
   then
     return nil
   end
   local entry = only_class(sig, least)
-  if entry == nil then
-    return nil
-  end
-  local instant = base.text(now)
-  if not entry then
+  if entry == false then
     call("ZREM", K.timers, "") -- see tx.insist
-    if least == 9 then
-      if known[2] and known[3] ~= sig then
-        call("ZREM", K.sleepers .. known[3], session)
-      end
-      call("HSET", s, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
-      call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
-      if timer then
-        call("HSET", K.sleeps_until, session, timer)
-      else
-        call("HDEL", K.sleeps_until, session)
-      end
-    elseif known[4] ~= ear then
-      call("HSET", s, "ear", ear)
+    if least == EVERYTHING then
+      sleep(session, sig, slots, ear, timer, idle and asked)
+    elseif known_ear ~= ear then
+      call("HSET", K.session .. session, "ear", ear)
     end
-    return { instant, timer or "", 0, {} }
+    return { base.text(now), timer or "", 0, {} }
   end
-
-  local kind, prio = sub(entry, 10, 17), sub(entry, 1, 1)
-  local line = K.seats .. kind .. prio
-  local members = call("ZRANGE", line, 0, 1)
-  local lane = not members[2] and call("HGET", K.seat_lanes, kind .. members[1])
-  local definition = lane and call("HGET", K.lanes, lane)
-  if not definition or byte(definition, 26) % 8 ~= 0 or call("EXISTS", K.ready_aside .. lane) == 1 then
+  local rows, text
+  if entry then
+    rows, text = take_jobs(session, entry, min(limit, MAX_CLAIM), now, token, shift)
+  end
+  if not rows then
     return nil
-  end
-  local class, list = call("HGET", K.classes, kind), K.ready .. lane
-  if not class then
-    return nil
-  end
-  class = unpack_(class)
-  local gates = call("HMGET", K.gates, "all", "queue:" .. class[1], "task:" .. class[2])
-  limit = min(limit, 1024)
-  local items = call("LRANGE", list, 0, limit - 1)
-  if gates[1] or gates[2] or gates[3] or #items == 0 then
-    return nil
-  end
-  local ids = {}
-  for i, item in ipairs(items) do
-    ids[i] = sub(item, 13)
-  end
-  local raws, policy = plain_front(lane, items, ids)
-  local turns = call("HMGET", K.turns, members[1], sub(entry, 2, 9))
-  if not raws or not turns[1] or not turns[2] then
-    return nil
-  end
-
-  local count = #items
-  call("LTRIM", list, count, -1)
-  if count < limit then -- that was all: the lane rests
-    call("HDEL", K.lane_states, lane)
-    call("ZREM", K.oldest_ready .. class[1], lane)
-    call("ZREM", line, members[1])
-    call("HDEL", K.seat_lanes, kind .. members[1])
-    call("ZREM", K.active_classes, entry)
-    stand(members[1], turns[1])
-    stand(sub(entry, 2, 9), turns[2])
-  end
-  local token = max(tonumber(meta[2] or 0) + 1, now * 2048)
-  local text, holds = base.text(token), struct.pack(">I7I6", token, now)
-  local running, rows = {}, {}
-  for i, id in ipairs(ids) do
-    running[2 * i - 1], running[2 * i] = id, holds
-    local n = 4 * i
-    rows[n - 3], rows[n - 2], rows[n - 1], rows[n] = raws[i], id, text, ""
-  end
-  base.chunked("HSET", K.running, running)
-  call("HSET", K.leases, text, pack({ session, count }))
-  call("SET", K.lease_jobs .. text, table.concat(ids))
-  call("SADD", K.session_leases .. session, text)
-  local hard = tonumber(string.match(call("HGET", K.policy_limits, policy) or "0 -", " (.+)$"))
-  if hard then
-    call("ZADD", K.hard_deadlines, base.text(now + hard + 30000 - tonumber(meta[4] or 0)), text)
-  end
-  local field = class[1] .. "\0" .. class[2] .. "\0"
-  if call("HINCRBY", K.counters, field .. READY, -count) == 0 then
-    call("HDEL", K.counters, field .. READY)
-  end
-  call("HINCRBY", K.counters, field .. RUNNING, count)
-  if byte(definition, 26) ~= 0 then
-    local crowd = class[1] .. "\0" .. unpack_(sub(definition, 27))[4]
-    if call("HINCRBY", K.waiting_by_group, crowd, -count) <= 0 then
-      call("HDEL", K.waiting_by_group, crowd)
-    end
   end
   call("HSET", K.receipts .. session, claimer, seq .. " " .. text)
   call("PEXPIRE", K.receipts .. session, 3600000)
-  if known[2] and least == 9 then
-    call("ZREM", K.sleepers .. known[3], session)
-    call("HDEL", s, "idle")
+  if idle and least == EVERYTHING then
+    call("ZREM", K.sleepers .. asked, session)
+    call("HDEL", K.session .. session, "idle")
   end
-  if known[4] ~= ear then
-    call("HSET", s, "ear", ear)
+  if known_ear ~= ear then
+    call("HSET", K.session .. session, "ear", ear)
   end
   call("HSET", K.meta, "token", text)
-  return { instant, "", 0, rows }
+  return { base.text(now), "", 0, rows }
 end
 
 local answer = short()

@@ -1,5 +1,123 @@
--- The short way of enqueue, without a room: plain jobs that may run at once, all of one lane that is known. It does all
--- of the verb or nothing, and then the long way follows. Whoever changes lanes, seats, ledger or wake changes this too.
+-- Fast path of enqueue: plain jobs that may run at once, all of one lane that is known. It loads no module and does all of
+-- the verb or nothing; then the full path follows. A change of lanes, seats, ledger or wake must be made here too.
+
+local LANE_ID, LANE_RAW, CLASS_RAW, POLICY = 3, 4, 5, 6 -- arguments of a call with one lane and one policy
+local ID, TAIL, META = 6, 7, 8 -- arguments of its job i: three times i further on
+
+-- The run of equal jobs that the call consists of; nil when it holds more than that.
+local function only_run(count)
+  local head = unpack_(ARGV[2])
+  local run = head.runs[1]
+  if
+    head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order or head.flows
+    or run[RUN.delay] > 0 or run[RUN.due_at] >= 0 or run[RUN.expires] >= 0
+  then
+    return nil
+  end
+  for i = 1, count do
+    if ARGV[META + 3 * i] ~= "" then
+      return nil
+    end
+  end
+  return run
+end
+
+-- True when a drain, a weight or a depth of this queue must be looked at: this path knows none of them.
+local function is_odd(queue)
+  local found = call("EXISTS", K.draining, K.weights, K.bounded)
+  return found > 1
+    or found == 1 and (call("EXISTS", K.bounded) == 0 or call("SISMEMBER", K.bounded, "queue:" .. queue) == 1)
+end
+
+-- True when some of these jobs may have been erased a while ago.
+local function may_be_erased(count)
+  if call("EXISTS", K.erased_until) == 0 then
+    return false
+  end
+  local seen
+  for i = 1, count do
+    local bucket = sub(ARGV[ID + 3 * i], 1, 5)
+    if bucket ~= seen and call("EXISTS", K.erased .. bucket) == 1 then
+      return true
+    end
+    seen = bucket
+  end
+  return false
+end
+
+-- The state of a job that is stored.
+local function state_of(id)
+  if call("HEXISTS", K.running, id) == 1 then
+    return RUNNING
+  end
+  local raw = call("HGET", K.jobs, id)
+  return #raw < RECORD.size and DEAD or min(byte(raw, RECORD.state), CANCELLED)
+end
+
+-- Store what is new of the call: the items for the lane, all ids, which of them are new, and an answer for each.
+local function store(count, seq, now6, first, middle)
+  local items, ids, stored, answers, jobs, ready = {}, {}, {}, {}, K.jobs, char(48 + READY)
+  for i = 1, count do
+    local id, number = ARGV[ID + 3 * i], base.b6(seq + i)
+    ids[i] = id
+    if call("HSETNX", jobs, id, first .. number .. middle .. ARGV[TAIL + 3 * i]) == 1 then
+      items[#items + 1], stored[i], answers[i] = now6 .. number .. id, true, ready
+    else
+      answers[i] = char(64 + state_of(id))
+    end
+  end
+  return items, ids, stored, table.concat(answers)
+end
+
+-- Write the ids into the ledger, one of them without the module.
+local function write_ledger(first, ids, stored)
+  if #ids > 1 then
+    rooms()
+    ledger.write(first, ids, stored)
+    return
+  end
+  local chunk = base.text(floor(first / SLOTS))
+  call("SETRANGE", K.ledger .. chunk, first % SLOTS * ID_BYTES, ids[1])
+  if call("HINCRBY", K.ledger_counts, chunk, 1) == 1 then
+    call("ZADD", K.ledger_chunks, chunk, chunk)
+  end
+end
+
+-- One more seat for a member or ring; what has none yet stands where `turn` says.
+local function sit(id, turn)
+  local raw, left, count = call("HGET", K.turns, id), 1, 0
+  if raw then
+    turn, left, count = struct.unpack(TURN.format, raw)
+  end
+  call("HSET", K.turns, id, struct.pack(TURN.format, turn, left, count + 1))
+  return turn
+end
+
+-- The lane, which was idle, gets a seat in the line of its class; the last turn that was given.
+local function enter(lane, kind, member, ring, prio, turn)
+  local stands = sit(member, turn + 1)
+  turn = max(turn, stands) -- a member that sits already keeps its turn
+  sit(ring, turn)
+  call("ZADD", K.seats .. kind .. char(prio), "NX", base.text(stands), member)
+  call("HSET", K.seat_lanes, kind .. member, lane)
+  call("ZADD", K.active_classes, 0, char(prio) .. ring .. kind)
+  return turn
+end
+
+-- Count jobs that came into a lane.
+local function count_jobs(lane, class, flags, count)
+  if call("HINCRBY", K.lane_jobs, lane, count) <= count then
+    call("ZREM", K.empty_lanes, lane)
+  end
+  call("HINCRBY", K.counters, class[CLASS.queue] .. "\0" .. class[CLASS.task] .. "\0" .. READY, count)
+  call("HINCRBY", K.counters, "\0\0" .. ENQUEUED, count)
+  if HAS(flags, GROUPED) then
+    local group = unpack_(sub(ARGV[LANE_RAW], LANE.definition))[DEFINITION.group]
+    call("HINCRBY", K.waiting_by_group, class[CLASS.queue] .. "\0" .. group, count)
+  end
+end
+
+-- -- waking
 
 local function tell(ear, message)
   if ear and ear ~= "" then
@@ -16,19 +134,20 @@ local function rouse(sigs, score, count, woken)
     for _, name in ipairs(row) do
       woken[name], count = true, count - 1
       call("ZREM", idle, name)
-      tell(call("HGET", K.session .. name, "ear"), "w" .. name)
+      tell(call("HGET", K.session .. name, "ear"), TELL_WORK .. name)
       call("HDEL", K.session .. name, "idle")
     end
   end
   return count
 end
 
+-- Wake workers for `count` new jobs: sleeping ones, and for urgent jobs busy ones.
 local function wake_for(kind, class, prio, limited, count, now)
   local sigs, woken = call("SMEMBERS", K.class_signatures .. kind), {}
   count = rouse(sigs, 0, count, woken)
   if count > 0 and not limited then
-    local gates = call("HMGET", K.gates, "all", "queue:" .. class[1], "task:" .. class[2])
-    if not (gates[1] or gates[2] or gates[3]) then
+    local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+    if not (found[1] or found[2] or found[3]) then
       count = rouse(sigs, 1, count, woken)
     end
   end
@@ -38,118 +157,53 @@ local function wake_for(kind, class, prio, limited, count, now)
   for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do
     local found = count > 0 and not woken[name] and call("HMGET", K.session .. name, "sig", "ear")
     if found and found[1] and call("SISMEMBER", K.class_signatures .. kind, found[1]) == 1 then
-      tell(found[2], "u" .. name)
+      tell(found[2], TELL_URGENT .. name)
       count = count - 1
     end
   end
 end
 
--- One more seat for a member or ring; what has none yet stands where `turn` says.
-local function sit(id, turn)
-  local raw, left, count = call("HGET", K.turns, id), 1, 0
-  if raw then
-    turn, left, count = struct.unpack(">I6I4I4", raw)
-  end
-  call("HSET", K.turns, id, struct.pack(">I6I4I4", turn, left, count + 1))
-  return turn
-end
-
--- True when something is to be looked at that only the long way knows: a drain, weights, a depth of this queue.
-local function is_odd(queue)
-  local found = call("EXISTS", K.draining, K.weights, K.bounded)
-  return found > 1 or found == 1 and (call("EXISTS", K.bounded) == 0 or call("SISMEMBER", K.bounded, "queue:" .. queue) == 1)
-end
-
+-- The answer of the verb; nil when the full path must do it.
 local function short()
-  local head, count = unpack_(ARGV[2]), (#ARGV - 8) / 3
-  local run = head.runs[1]
-  if
-    head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order or head.flows
-    or run[4] > 0 or run[5] >= 0 or run[6] >= 0 or byte(ARGV[4], 26) % 8 >= 4
-  then
+  local count, lane, policy = (#ARGV - META) / 3, ARGV[LANE_ID], ARGV[POLICY]
+  local kind, member, ring, prio, flags = struct.unpack(LANE.kind_to_flags.format, ARGV[LANE_RAW])
+  local run = only_run(count)
+  if not run or HAS(flags, MULTI) then
     return nil
   end
-  for i = 1, count do
-    if ARGV[8 + 3 * i] ~= "" then
-      return nil
-    end
-  end
-  local lane, class, policy, list = ARGV[3], unpack_(ARGV[5]), ARGV[6], K.ready .. ARGV[3]
-  local meta = call("HMGET", K.meta, "layout", "token", "swept", "seq", "turn", "store", "recount")
+  local class, list = unpack_(ARGV[CLASS_RAW]), K.ready .. lane
+  local layout, token, swept, seq, turn, store_name, recount =
+    unpack(call("HMGET", K.meta, "layout", "token", "swept", "seq", "turn", "store", "recount"))
   if
-    tonumber(meta[1]) ~= base.LAYOUT or is_odd(class[1]) or call("HEXISTS", K.lanes, lane) == 0
+    tonumber(layout) ~= base.LAYOUT or is_odd(class[CLASS.queue]) or call("HEXISTS", K.lanes, lane) == 0
     or call("HEXISTS", K.policies, policy) == 0
   then
     return nil
   end
-  local now = base.now(meta[2], meta[3])
-  local tail = call("LINDEX", list, -1)
-  if tonumber(meta[7] or 0) > now or (tail and base.n6(tail, 1) > now) then
+  local now, last = base.now(token, swept), call("LINDEX", list, -1)
+  if tonumber(recount or 0) > now or (last and base.n6(last, ITEM.due.at) > now) or may_be_erased(count) then
     return nil
   end
-  if call("EXISTS", K.erased_until) == 1 then
-    local seen
-    for i = 1, count do
-      local name = sub(ARGV[6 + 3 * i], 1, 5)
-      if name ~= seen and call("EXISTS", K.erased .. name) == 1 then
-        return nil
-      end
-      seen = name
-    end
-  end
 
-  local seq, at = tonumber(meta[4] or 0), base.b6(now)
-  local first = struct.pack(">BBHHHH", 1, READY, run[3], 0, 0, 0)
-  local middle = at .. at .. lane .. policy .. "\0\0\0\0\0\0\0\0\0\0\0\0"
-  local items, ids, stored, answers, jobs = {}, {}, {}, {}, K.jobs
-  for i = 1, count do
-    local id, number = ARGV[6 + 3 * i], base.b6(seq + i)
-    ids[i] = id
-    if call("HSETNX", jobs, id, first .. number .. middle .. ARGV[7 + 3 * i]) == 1 then
-      items[#items + 1], stored[i], answers[i] = at .. number .. id, true, "2"
-    else
-      local running, raw = call("HEXISTS", K.running, id) == 1, call("HGET", jobs, id)
-      local state = #raw < 56 and DEAD or min(byte(raw, 2), CANCELLED)
-      answers[i] = char(64 + (running and RUNNING or state))
-    end
-  end
-  local answer, new = { "ok", table.concat(answers), {}, meta[6] }, #items
-  if new == 0 then
+  local now6 = base.b6(now)
+  local first = struct.pack(RECORD.version_to_held.format, 1, READY, run[RUN.flags], 0, 0, 0)
+  local middle = now6 .. now6 .. lane .. policy .. "\0\0\0\0\0\0\0\0\0\0\0\0" -- neither claimed nor finished
+  seq, turn = tonumber(seq or 0), tonumber(turn or 0)
+  local items, ids, stored, answers = store(count, seq, now6, first, middle)
+  local answer = { "ok", answers, {}, store_name }
+  if #items == 0 then
     call("HSET", K.meta, "seq", base.text(seq + count))
     return answer
   end
   base.chunked("RPUSH", list, items)
-  if count == 1 then
-    local chunk = base.text(floor((seq + 1) / 64))
-    call("SETRANGE", K.ledger .. chunk, (seq + 1) % 64 * 16, ids[1])
-    if call("HINCRBY", K.ledger_counts, chunk, 1) == 1 then
-      call("ZADD", K.ledger_chunks, chunk, chunk)
-    end
-  else
-    rooms()
-    ledger.write(seq + 1, ids, stored)
+  write_ledger(seq + 1, ids, stored)
+  if call("HSETNX", K.lane_states, lane, LANE_ACTIVE) == 1 then
+    call("ZADD", K.oldest_ready .. class[CLASS.queue], "LT", base.text(now), lane)
+    turn = enter(lane, kind, member, ring, prio, turn)
   end
-  local turn = tonumber(meta[5] or 0)
-  local kind, member, ring, prio, flags = struct.unpack(">c8c8c8BB", ARGV[4])
-  if call("HSETNX", K.lane_states, lane, "a") == 1 then
-    call("ZADD", K.oldest_ready .. class[1], "LT", base.text(now), lane)
-    local stands = sit(member, turn + 1)
-    turn = max(turn, stands) -- a member that sits already keeps its turn
-    sit(ring, turn)
-    call("ZADD", K.seats .. kind .. char(prio), "NX", base.text(stands), member)
-    call("HSET", K.seat_lanes, kind .. member, lane)
-    call("ZADD", K.active_classes, 0, char(prio) .. ring .. kind)
-  end
-  if call("HINCRBY", K.lane_jobs, lane, new) <= new then
-    call("ZREM", K.empty_lanes, lane)
-  end
-  call("HINCRBY", K.counters, class[1] .. "\0" .. class[2] .. "\0" .. READY, new)
-  call("HINCRBY", K.counters, "\0\0" .. ENQUEUED, new)
-  if flags >= 8 then
-    call("HINCRBY", K.waiting_by_group, class[1] .. "\0" .. unpack_(sub(ARGV[4], 27))[4], new)
-  end
+  count_jobs(lane, class, flags, #items)
   call("HSET", K.meta, "seq", base.text(seq + count), "turn", base.text(turn))
-  wake_for(kind, class, prio, flags % 4 >= 2, new, now)
+  wake_for(kind, class, prio, HAS(flags, LIMITED), #items, now)
   return answer
 end
 

@@ -13,14 +13,15 @@ end
 
 -- True when a worker of that definition may be given jobs of the class; an absent list means any.
 local function can(serves, class)
-  if serves[1] and not includes(serves[1], class[1]) then
+  local queues, tasks = serves[SERVES.queues], serves[SERVES.tasks]
+  if queues and not includes(queues, class[CLASS.queue]) then
     return false
   end
-  if serves[2] and not includes(serves[2], class[2]) then
+  if tasks and not includes(tasks, class[CLASS.task]) then
     return false
   end
-  for _, need in ipairs(class[3]) do
-    if not includes(serves[3], need) then
+  for _, need in ipairs(class[CLASS.needs]) do
+    if not includes(serves[SERVES.capabilities], need) then
       return false
     end
   end

@@ -1,8 +1,10 @@
 -- Stores new jobs: what a job is at its first instant, and what a repeated unique job does to the one that is there.
 
-local ZEROS = string.rep("\0", 12) -- not yet claimed, not yet finished
+storing = { EXISTING = 0 } -- what a repeated unique job does: see ON_DUPLICATE in enqueue.py
+local DEBOUNCE = 2
 
-storing = {}
+local NOT_YET = string.rep("\0", 12) -- claimed, and finished
+
 local items = {} -- lane -> items that became ready, pushed together at the end
 
 -- When a job of this run may start.
@@ -10,39 +12,45 @@ local function due_of(run, from)
   return run.due_at >= 0 and run.due_at or from + run.delay
 end
 
--- What few jobs have: u32 length, msgpack [unique key | nil, its states, its window or -1, 0 existing 1 replace
--- 2 debounce, mode, number of parents], the parents' ids as they were named, large arguments.
+-- What few jobs have: u32 length, msgpack [unique key | nil, its states, its window or -1, what a repetition does, mode,
+-- number of parents], the parents' ids as they were named, large arguments.
 function storing.meta(raw)
-  local size = struct.unpack(">I4", raw)
-  local key, states, window, on_duplicate, mode, count = unpack(unpack_(sub(raw, 5, 4 + size)), 1, 6)
-  local meta, at = { key = key, states = states, window = window, on_duplicate = on_duplicate, mode = mode }, 5 + size
-  meta.named, meta.parents = sub(raw, at, at + 16 * count - 1), {}
-  for i = 1, count do
-    meta.parents[i], at = sub(raw, at, at + 15), at + 16
-  end
-  meta.body = at <= #raw and sub(raw, at) or nil
-  return meta
+  local head, at = record.piece(raw, 1)
+  local key, states, window, on_duplicate, mode, count = unpack(head, 1, 6)
+  local named = sub(raw, at, at + ID_BYTES * count - 1)
+  local body = sub(raw, at + #named)
+  return {
+    key = key, states = states, window = window, on_duplicate = on_duplicate, mode = mode, named = named,
+    parents = base.ids(named), body = body ~= "" and body or nil,
+  }
+end
+
+-- The first bytes of a new record, before its arrival number.
+local function first_bytes(state, flags)
+  return struct.pack(RECORD.version_to_held.format, 1, state, flags, 0, 0, 0)
 end
 
 -- A run is what consecutive jobs of a call have in common; the record of each differs only in seq and tail.
 function storing.run(packed, defs, policies)
-  local run = { flags = packed[3], delay = packed[4], due_at = packed[5], expires = packed[6] }
-  run.def, run.policy = defs[packed[1]], policies[packed[2]][1]
+  local run = {
+    flags = packed[RUN.flags], delay = packed[RUN.delay], due_at = packed[RUN.due_at], expires = packed[RUN.expires],
+    def = defs[packed[RUN.lane]], policy = policies[packed[RUN.policy]].id, lane = false, new = 0,
+    due = 0, state = READY, first = "", middle = "",
+  }
   run.due = due_of(run, tx.now)
   run.state = run.due > tx.now and SCHEDULED or READY
   local rare = ""
   if run.expires >= 0 then
-    local body = pack({ e = tx.now + run.expires })
-    rare, run.flags = struct.pack(">I4", #body) .. body, run.flags + RARE
+    rare, run.flags = record.packed({ [ADDED.expires_ms] = tx.now + run.expires }), run.flags + RARE
   end
-  run.middle = struct.pack(">I6I6", run.due, tx.now) .. run.def[1] .. run.policy .. ZEROS .. rare
-  run.first = struct.pack(">BBHHHH", 1, run.state, run.flags, 0, 0, 0)
-  run.new = 0
+  local instants = struct.pack(RECORD.due_to_enqueued.format, run.due, tx.now)
+  run.middle = instants .. run.def.id .. run.policy .. NOT_YET .. rare
+  run.first = first_bytes(run.state, run.flags)
   return run
 end
 
 function storing.lane(run)
-  run.lane = run.lane or lanes.remember(run.def[1], run.def[2], run.def[3])
+  run.lane = run.lane or lanes.remember(run.def.id, run.def.raw, run.def.class_raw)
   return run.lane
 end
 
@@ -74,14 +82,22 @@ function storing.plain(run, id, seq, tail)
   return true
 end
 
+-- Count a new job that came alone.
+local function count_one(lane, state)
+  tx.tally(ENQUEUED, 1)
+  tx.move(tx.class(lane.kind), nil, state)
+  tx.count_lane(lane.id, 1)
+  lanes.crowd(lane, 1)
+end
+
 -- Any other new job; `parents` are {id, state}. The state it is in.
 function storing.other(run, id, seq, tail, meta, parents)
-  local lane, state, first, fate, waits = storing.lane(run), run.state, run.first, nil, false
+  local lane, state, first, doom, waits = storing.lane(run), run.state, run.first, nil, false
   if #parents > 0 then
-    waits, fate = graph.depend(id, meta.named, parents, meta.mode)
+    waits, doom = graph.depend(id, meta.named, parents, meta.mode)
     state = waits and BLOCKED or state
-    local notes = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
-    first = struct.pack(">BBHHHH", 1, state, run.flags + INPUTS + notes, 0, 0, 0)
+    local flag = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
+    first = first_bytes(state, run.flags + INPUTS + flag)
   end
   call("HSET", K.jobs, id, first .. base.b6(seq) .. run.middle .. tail)
   if meta.body then
@@ -90,19 +106,17 @@ function storing.other(run, id, seq, tail, meta, parents)
   if waits then
     call("ZADD", K.blocked, base.text(seq), id)
   end
-  tx.tally(ENQUEUED, 1)
-  tx.move(tx.class(lane.kind), nil, state)
-  tx.count_lane(lane.id, 1)
-  lanes.crowd(lane, 1)
+  count_one(lane, state)
   index_expiry(run, id)
   if meta.key then
     unique.hold(meta.key, id, meta.states, meta.window)
   end
-  local item = base.b6(run.due) .. base.b6(seq) .. id
-  if fate then
-    graph.doom(id, fate)
+  if doom then
+    graph.doom(id, doom)
     return CANCELLED
-  elseif state == READY then
+  end
+  local item = base.b6(run.due) .. base.b6(seq) .. id
+  if state == READY then
     wait_ready(lane, item)
   elseif state == SCHEDULED then
     calendar.schedule(lane, item)
@@ -110,72 +124,83 @@ function storing.other(run, id, seq, tail, meta, parents)
   return state
 end
 
--- The arguments of a tail (and its last byte), without the part before them.
-local function arguments(flags, tail)
-  return record.has(flags, EXTRA) and sub(tail, 5 + struct.unpack(">I4", tail)) or tail
-end
-
--- The part of a tail before the arguments, with its length; "" when there is none.
-local function before_arguments(flags, tail)
-  return record.has(flags, EXTRA) and sub(tail, 1, 4 + struct.unpack(">I4", tail)) or ""
-end
+-- -- a repeated unique job
 
 -- True when a job is part of a flow.
 local function flows_with(flags, tail)
-  return record.extra({ flags = flags, tail = tail })[4] ~= nil
+  return record.extra({ flags = flags, tail = tail })[PACKED.flow] ~= nil
 end
 
--- The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
--- stays as it is. Where one of them is part of a flow, it costs what it did. `replace` counts the delay from the first
--- enqueue, `debounce` starts it anew.
-function storing.replace(target, run, tail, meta)
-  local r = record.load(target)
-  if not r or r.running or r.state > READY or noting.remembers(r) then
-    return
-  end
-  local old, lane, old_item, old_state = lanes.get(r.lane), storing.lane(run), record.item(r), r.state
-  local due = due_of(run, meta.on_duplicate == 2 and tx.now or r.enq)
-  local state = old_state == BLOCKED and BLOCKED or due > tx.now and SCHEDULED or READY
-  local stays = old_state == READY and state == READY and r.lane == lane.id and r.due == due
-  if old_state == SCHEDULED then
-    calendar.unschedule(old, old_item)
-  elseif old_state == READY and not stays then
-    call("ZREM", K.ready_aside .. old.id, old_item)
-  end
-  if r.rare.e then
-    call("ZREM", K.expiring, base.b6(r.rare.e) .. r.id)
-  end
-  r.rare.e = run.expires >= 0 and tx.now + run.expires or nil
-  index_expiry(run, r.id)
-  if old_state == READY then
-    waiting.leave_line(r)
-  end
-  local extra = before_arguments(r.flags, r.tail)
-  local waits = record.has(r.flags, INPUTS) or #meta.parents > 0
+-- The job takes the arguments that were given with the repetition. Where one of the two is part of a flow, or waits for
+-- parents, it keeps what it costs and where it belongs.
+local function take_arguments(r, run, tail, meta)
+  local extra = record.halves(r.flags, r.tail)
+  local new_extra, args = record.halves(run.flags, tail)
+  local waits = HAS(r.flags, INPUTS) or #meta.parents > 0
   if not (waits or flows_with(r.flags, r.tail) or flows_with(run.flags, tail)) then
-    extra = before_arguments(run.flags, tail)
+    extra = new_extra
     r.flags = extra == "" and record.without(r.flags, EXTRA) or record.with(r.flags, EXTRA)
   end
-  r.tail, r.flags = extra .. arguments(run.flags, tail), record.without(r.flags, BODY)
+  r.tail, r.flags = extra .. args, record.without(r.flags, BODY)
   call("HDEL", K.large_args, r.id)
   if meta.body then
     r.flags = record.with(r.flags, BODY)
     call("HSET", K.large_args, r.id, meta.body)
   end
-  r.state, r.due, r.lane, r.policy, r.attempt, r.held, r.rare.hs = state, due, lane.id, run.policy, 0, 0, nil
-  record.save(r)
-  tx.move(tx.class(old.kind), old_state, nil)
+end
+
+-- The job leaves the place where it waits.
+local function leave_place(r, stays)
+  if r.state == SCHEDULED then
+    calendar.unschedule(lanes.get(r.lane), record.item(r))
+  elseif r.state == READY then
+    if not stays then
+      call("ZREM", K.ready_aside .. r.lane, record.item(r))
+    end
+    waiting.leave_line(r)
+  end
+  if r.rare[ADDED.expires_ms] then
+    call("ZREM", K.expiring, base.b6(r.rare[ADDED.expires_ms]) .. r.id)
+  end
+end
+
+-- A job that waits is counted in another lane and state.
+local function recount(r, lane, state)
+  local old = lanes.get(r.lane)
+  tx.move(tx.class(old.kind), r.state, nil)
   tx.move(tx.class(lane.kind), nil, state)
   tx.count_lane(old.id, -1)
   tx.count_lane(lane.id, 1)
   lanes.crowd(old, -1)
   lanes.crowd(lane, 1)
+end
+
+-- The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
+-- stays as it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+function storing.replace(target, run, tail, meta)
+  local r = record.load(target)
+  if not r or r.running or r.state > READY or noting.remembers(r) then
+    return
+  end
+  local lane, due = storing.lane(run), due_of(run, meta.on_duplicate == DEBOUNCE and tx.now or r.enq)
+  local state = r.state == BLOCKED and BLOCKED or due > tx.now and SCHEDULED or READY
+  local stays = r.state == READY and state == READY and r.lane == lane.id and r.due == due
+  leave_place(r, stays)
+  index_expiry(run, r.id)
+  take_arguments(r, run, tail, meta)
+  recount(r, lane, state)
+  r.rare[ADDED.expires_ms] = run.expires >= 0 and tx.now + run.expires or nil
+  r.rare[ADDED.held_since_ms] = nil
+  r.state, r.due, r.lane, r.policy, r.attempt, r.held = state, due, lane.id, run.policy, 0, 0
+  record.save(r)
   if state == SCHEDULED then
     calendar.schedule(lane, record.item(r))
   elseif state == READY and not stays then
     wait_ready(lane, record.item(r))
   end
 end
+
+-- -- the end
 
 -- Count plain jobs and put everything that is ready into its lane.
 function storing.finish(runs)

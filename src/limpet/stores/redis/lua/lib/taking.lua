@@ -59,9 +59,9 @@ local function gates_of(lane)
   return lane.found
 end
 
-function taking.room(gates)
+function taking.room(ruling)
   local free = base.LOTS
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     free = min(free, gate.room(each, tx.now))
   end
   return free
@@ -150,12 +150,13 @@ end
 
 -- Jobs with one hard deadline share a lease; a suspect has one of its own.
 local function cover(row)
-  local hard = hard_of(sub(row.raw, 37, 44))
+  local hard = hard_of(sub(row.raw, RECORD.policy))
   local what = row.lost > 0 and row.id or hard
   local lease = t.leases[what]
   if not lease then
     local token = tx.next_token()
-    lease = { token = token, text = base.text(token), run = struct.pack(">I7I6", token, tx.now), hard = tonumber(hard), ids = {} }
+    local hold = struct.pack(HOLD.format, token, tx.now)
+    lease = { token = token, text = base.text(token), hold = hold, hard = tonumber(hard), ids = {} }
     t.leases[what] = lease
     t.tokens[#t.tokens + 1] = lease
   end
@@ -171,18 +172,18 @@ local function unit_of(rule)
 end
 
 -- What the jobs cost in each unit that the gates count: {unit -> costs}.
-local function costs_of(rows, gates)
+local function costs_of(rows, ruling)
   local costs, counted = {}, false
-  if #gates == 0 then
+  if #ruling == 0 then
     return costs
   end
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local unit = unit_of(each.rule)
     costs[unit], counted = costs[unit] or {}, counted or unit ~= UNCOUNTED
   end
   local extras = counted and {} or NOTHING
   for i, row in ipairs(counted and rows or NOTHING) do
-    local r = record.has(row.flags, EXTRA) and record.open(row.id, row.raw)
+    local r = HAS(row.flags, EXTRA) and record.open(row.id, row.raw)
     extras[i] = r and record.extra(r) or NOTHING
   end
   for unit, list in pairs(costs) do
@@ -194,18 +195,18 @@ local function costs_of(rows, gates)
 end
 
 -- How many of `count` jobs, at most `most`, pass all gates.
-local function admit(gates, costs, count, most)
+local function admit(ruling, costs, count, most)
   local admitted = max(0, min(count, most))
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     admitted = min(admitted, gate.admits(each, costs[unit_of(each.rule)], tx.now))
   end
   return admitted
 end
 
 -- The gates that let so many jobs pass and no more: {gate, what the next one costs there} each.
-local function stop(gates, costs, admitted)
+local function stop(ruling, costs, admitted)
   local stopping = {}
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local of_unit = costs[unit_of(each.rule)]
     if gate.admits(each, of_unit, tx.now) == admitted then
       stopping[#stopping + 1] = { each, of_unit[admitted + 1] }
@@ -214,7 +215,7 @@ local function stop(gates, costs, admitted)
   return stopping
 end
 
--- When nothing but budgets stopped a job, nobody passes it there, but whom it would pass.
+-- If only budgets stopped the first job, close those budgets, so that smaller jobs cannot overtake it (aged claims may).
 local function fall_short(stopping)
   if t.passing then
     return
@@ -230,16 +231,16 @@ local function fall_short(stopping)
 end
 
 -- Take what the jobs need from each gate; their charges by job, and whether they are a breaker's probe.
-local function charge(rows, gates, costs)
+local function charge(rows, ruling, costs)
   local probe = false
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local rule = each.rule
     if rule.breaker or (each.open_until_ms or 0) > 0 or gate.is_counting(each, tx.now) then
       local taken = gate.charge(gating.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
       for i, one in ipairs(taken) do
         local heap = t.charges[rows[i].id] or {}
         heap[#heap + 1], t.charges[rows[i].id] = one, heap
-        probe = probe or one[4]
+        probe = probe or one[CHARGE.probe]
       end
     end
   end
@@ -247,9 +248,9 @@ local function charge(rows, gates, costs)
 end
 
 -- How many may run at once under the tightest of these gates; 0 when none of them says so.
-function taking.together(gates)
+function taking.together(ruling)
   local least = 0
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local most = each.rule.concurrency
     if most and (least == 0 or most < least) then
       least = most
@@ -258,57 +259,80 @@ function taking.together(gates)
   return least
 end
 
--- Take as many of `rows`, which are the first of the lane, as its gates admit; how many it was.
-function taking.start(lane, rows)
-  local class, usable, slots = tx.class(lane.kind), {}, t.slots
+-- The rows that can run. A suspect is started at once or not taken at all.
+local function usable_of(lane, rows)
+  local usable, slots = {}, t.slots
   for _, row in ipairs(rows) do
-    if row.raw then
-      local leaves = front.leaves(row, lane)
-      if not leaves and row.lost > 0 and slots <= 0 then
-        row.stays = true -- a suspect is started at once or not taken at all
+    if row.raw and not front.leaves(row, lane) then
+      if row.lost > 0 and slots <= 0 then
+        row.stays = true
         skip_lane(lane)
-      elseif not leaves then
+      else
         slots = slots - (row.lost > 0 and 1 or 0)
         usable[#usable + 1] = row
       end
     end
   end
-  local gates = gates_of(lane)
-  local costs, stopped = costs_of(usable, gates), #usable > 0
-  local admitted = admit(gates, costs, #usable, taking.must_start(class) and t.slots or base.LOTS)
-  local stopping = admitted < #usable and stop(gates, costs, admitted) or NOTHING
+  return usable
+end
+
+-- Rows beyond the first `admitted` keep their place in the lane.
+local function keep_back(usable, costs, admitted)
   for i = #usable, admitted + 1, -1 do
     usable[i].stays, usable[i] = true, nil
     for _, list in pairs(costs) do
       list[i] = nil
     end
   end
-  front.remove(lane, rows)
-  if admitted <= 0 then
-    fall_short(stopping)
-    if stopped and taking.room(gates) <= 0 then
-      park(lane)
-    elseif stopped then
-      skip_lane(lane)
-    end
-    return 0
+end
+
+-- Nothing of the lane passes its gates.
+local function turn_away(lane, ruling, stopping)
+  fall_short(stopping)
+  if taking.room(ruling) <= 0 then
+    park(lane)
+  else
+    skip_lane(lane)
   end
+end
+
+-- Put these rows under leases and charge their gates; how many of them are suspects.
+local function hold(usable, ruling, costs)
   local suspects = 0
   for _, row in ipairs(usable) do
     cover(row)
     suspects = suspects + (row.lost > 0 and 1 or 0)
   end
-  if charge(usable, gates, costs) then
+  if charge(usable, ruling, costs) then
     usable[1].probe = true -- a half-open breaker lets one job through
   end
+  return suspects
+end
+
+-- Take as many of `rows`, which are the first of the lane, as its gates admit; how many it was.
+function taking.start(lane, rows)
+  local class, usable, ruling = tx.class(lane.kind), usable_of(lane, rows), gates_of(lane)
+  local costs, found = costs_of(usable, ruling), #usable
+  local must_start = taking.must_start(class)
+  local admitted = admit(ruling, costs, found, must_start and t.slots or base.LOTS)
+  local stopping = admitted < found and stop(ruling, costs, admitted) or NOTHING
+  keep_back(usable, costs, admitted)
+  front.remove(lane, rows)
+  if admitted <= 0 then
+    if found > 0 then
+      turn_away(lane, ruling, stopping)
+    end
+    return 0
+  end
+  local suspects = hold(usable, ruling, costs)
   fall_short(stopping)
-  local together = taking.together(gates)
+  local together = taking.together(ruling)
   for _, row in ipairs(usable) do
     row.together = together
     t.rows[#t.rows + 1] = row
   end
   t.left = t.left - admitted
-  t.slots = t.slots - (taking.must_start(class) and admitted or suspects)
+  t.slots = t.slots - (must_start and admitted or suspects)
   t.moved[class] = (t.moved[class] or 0) + admitted
   lanes.crowd(lane, -admitted)
   return admitted
@@ -395,7 +419,7 @@ function taking.lease(session)
   for _, row in ipairs(t.rows) do
     local charges = t.charges[row.id]
     local n = #running
-    running[n + 1], running[n + 2] = row.id, charges and row.lease.run .. pack(charges) or row.lease.run
+    running[n + 1], running[n + 2] = row.id, charges and row.lease.hold .. pack(charges) or row.lease.hold
   end
   base.chunked("HSET", K.running, running)
   local shift = tx.meta("shift") or 0

@@ -40,12 +40,12 @@ function tx.insist()
   call("ZREM", K.timers, "")
 end
 
--- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see listing). Up to the instant `recount`
--- whoever changes a job that is counted already (its number is at most `counted`) moves it in that count too.
+-- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see repair_count). Up to the instant
+-- `recount` a change of a job that is counted already (its number is at most `counted`) moves it in that count too.
 
 local places = {} -- id -> where it was counted before this call changed it, or false
 
--- Where a job counts: its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
+-- Where a job counts (COUNTED): its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
 function tx.place(id)
   local raw = redis.call("HGET", K.jobs, id)
   local r = raw and record.open(id, raw)
@@ -53,7 +53,7 @@ function tx.place(id)
     return nil
   end
   local state = redis.call("HEXISTS", K.running, id) == 1 and RUNNING or r.state
-  return r.lane .. char(state) .. (state == DEAD and r.rare.c or ""), r.seq
+  return r.lane .. char(state) .. (state == DEAD and r.rare[ADDED.cause] or ""), r.seq
 end
 
 function tx.recounted(place, count)
@@ -179,10 +179,13 @@ end
 
 local function read_class(kind, raw)
   local ok, body = pcall(unpack_, raw)
-  if not ok or type(body) ~= "table" or type(body[1]) ~= "string" or type(body[2]) ~= "string" then
+  if not ok or type(body) ~= "table" then
     return nil
   end
-  local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
+  local queue, task, limits, breaker = body[CLASS.queue], body[CLASS.task], body[CLASS.limits], body[CLASS.breaker]
+  if type(queue) ~= "string" or type(task) ~= "string" then
+    return nil
+  end
   local keys = { "all", "queue:" .. queue, "task:" .. task }
   for _, key in ipairs(type(limits) == "table" and limits or {}) do
     keys[#keys + 1] = "limit:" .. key
@@ -191,8 +194,8 @@ local function read_class(kind, raw)
     keys[#keys + 1] = "breaker:" .. breaker
   end
   local class = {
-    kind = kind, queue = queue, task = task, needs = body[3], gates = keys, limited = #keys > 3, keyed = body[6],
-    field = queue .. "\0" .. task .. "\0",
+    kind = kind, queue = queue, task = task, needs = body[CLASS.needs], gates = keys, limited = #keys > 3,
+    keyed = body[CLASS.keyed], field = queue .. "\0" .. task .. "\0", -- and a state: what its jobs are counted under
   }
   classes[kind] = class
   return class
@@ -219,7 +222,7 @@ function tx.classes(of)
   end
   for i, raw in ipairs(base.mget(K.lanes, ids)) do
     if raw then
-      local kind = sub(raw, 1, 8)
+      local kind = sub(raw, LANE.kind)
       found[ids[i]] = classes[kind] or tx.class(kind)
     end
   end
@@ -241,13 +244,13 @@ function tx.tell(ear, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", K.session .. session, "ear"), "c", session)
+  tx.tell(call("HGET", K.session .. session, "ear"), TELL_CANCEL, session)
 end
 
 -- Rouse those who wait for the end of this job.
 function tx.tell_finished(id)
   for _, ear in ipairs(call("SMEMBERS", K.watchers .. id)) do
-    tx.tell(ear, "f", id)
+    tx.tell(ear, TELL_FINISHED, id)
   end
   call("DEL", K.watchers .. id)
 end
@@ -273,11 +276,7 @@ local function keep_unpacked(hashes)
   end
 end
 
--- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
-function tx.finish()
-  if tx.gated then
-    gating.settle()
-  end
+local function write_counts()
   for lane_id, count in pairs(tx.lane_jobs) do
     lanes.count(lane_id, count) -- when it comes to nothing too: a lane made on the way may be forgotten
   end
@@ -291,12 +290,10 @@ function tx.finish()
       call("HDEL", K.waiting_by_group, field)
     end
   end
-  if next(tx.ready) or next(tx.timers) then
-    wake.workers()
-  end
-  if tx.seated then
-    seats.write()
-  end
+end
+
+-- The store's own name and layout, and the numbers that changed.
+local function write_meta()
   if not tx.store then
     local at = call("TIME")
     tx.store = sub(redis.sha1hex(at[1] .. "." .. at[2] .. tostring(tx)), 1, 16) -- the time, and an address in memory
@@ -317,11 +314,30 @@ function tx.finish()
     end
     call("HSET", K.meta, unpack(values))
   end
-  if next(places) then
-    move_places()
-  end
+end
+
+local function send_messages()
   for ear, heap in pairs(tx.tells) do
     base.chunked("RPUSH", K.mailbox .. ear, heap)
     call("PEXPIRE", K.mailbox .. ear, 60000) -- hygiene: nobody listens there any more
   end
+end
+
+-- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
+function tx.finish()
+  if tx.gated then
+    gating.settle()
+  end
+  write_counts()
+  if next(tx.ready) or next(tx.timers) then
+    wake.workers()
+  end
+  if tx.seated then
+    seats.write()
+  end
+  write_meta()
+  if next(places) then
+    move_places()
+  end
+  send_messages()
 end

@@ -1,20 +1,18 @@
 -- Remembers which job holds an idempotency key; whether it still holds is read off the job itself.
--- A key is task \0 key; its entry is id(16) states(1, one bit each) end of its window(6, 0 = none). Jobs that held it
--- before, and are stored, are in uh: by their arrival, those of all tasks together.
+-- A key is task \0 key; its entry (HOLDER) has a bit for each state, and a window of 0 is none. Jobs that held it before,
+-- and are stored, are former_holders by their arrival, those of all tasks together.
 
 unique = {}
 
-local ENTRY = ">c16BI6"
-
 local function entry(key)
   local raw = call("HGET", K.unique_keys, key)
-  if raw and #raw == 23 then
-    return struct.unpack(ENTRY, raw)
+  if raw and #raw == HOLDER.size then
+    return struct.unpack(HOLDER.format, raw)
   end
 end
 
 local function put(key, id, states, over)
-  call("HSET", K.unique_keys, key, struct.pack(ENTRY, id, states, over))
+  call("HSET", K.unique_keys, key, struct.pack(HOLDER.format, id, states, over))
 end
 
 -- Where the former holders of a key are.
@@ -25,15 +23,16 @@ end
 -- Another job takes the key over: a search for the key still finds this one.
 local function supersede(key, id)
   local raw = call("HGET", K.jobs, id)
-  if raw and #raw >= 56 then
-    call("ZADD", former(key), base.text(base.n6(raw, 11)), id)
+  if raw and #raw >= RECORD.size then
+    call("ZADD", former(key), base.text(base.n6(raw, RECORD.seq.at)), id)
   end
 end
 
 -- The key that a job was enqueued with, or nil, and the states in which it is held.
 local function key_of(r, extra)
-  if extra[5] then
-    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[7] or 0
+  local key = extra[PACKED.unique]
+  if key then
+    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. key, extra[PACKED.unique_states] or 0
   end
 end
 
@@ -100,7 +99,7 @@ end
 function unique.is_former(id, bare)
   local r = record.load(id)
   local extra = r and record.extra(r) or {}
-  return extra[5] == bare and entry((key_of(r, extra))) ~= id
+  return extra[PACKED.unique] == bare and entry((key_of(r, extra))) ~= id
 end
 
 -- A job is erased: its key goes with it, once its window is over.

@@ -10,7 +10,7 @@ waiting = {}
 -- The lane waits at a gate.
 function waiting.park(lane, key)
   local turn = seats.turn(lane.member)
-  call("HSET", K.lane_states, lane.id, "w" .. key)
+  call("HSET", K.lane_states, lane.id, LANE_WAITS .. key)
   call("ZADD", K.waiting_lanes .. lane.kind .. key, lane.prio * TURNS + (turn and turn.turn or 0), lane.id)
   call("SADD", K.waiting_classes .. key, lane.kind)
   seats.leave(lane)
@@ -33,7 +33,7 @@ function waiting.wake(key)
     for i = 1, #woken, 2 do
       local lane = lanes.whole(woken[i]) and lanes.get(woken[i])
       if lane then
-        call("HSET", K.lane_states, lane.id, "a")
+        call("HSET", K.lane_states, lane.id, LANE_ACTIVE)
         seats.enter(lane, tonumber(woken[i + 1]) % TURNS)
         tx.note_ready(lane.id, 1)
       end
@@ -129,7 +129,7 @@ function waiting.ruled(key)
   end
   local kinds = {}
   for i, entry in ipairs(call("ZRANGE", K.active_classes, 0, CLASSES - 1)) do
-    kinds[i] = sub(entry, 10, 17)
+    kinds[i] = sub(entry, ACTIVE.kind)
   end
   return kinds
 end

@@ -37,7 +37,7 @@ local function rouse(list, count)
       local key = K.session .. sleeper.name
       woken[sleeper.name] = true
       call("ZREM", K.sleepers .. sleeper.sig, sleeper.name)
-      tx.tell(call("HGET", key, "ear"), "w", sleeper.name)
+      tx.tell(call("HGET", key, "ear"), TELL_WORK, sleeper.name)
       call("HDEL", key, "idle")
       count = count - 1
     end
@@ -64,7 +64,7 @@ local function rouse_busy(kind, count)
     end
     if not woken[each.name] and able[each.sig] then
       woken[each.name] = true
-      tx.tell(each.ear, "u", each.name)
+      tx.tell(each.ear, TELL_URGENT, each.name)
       count = count - 1
     end
   end
@@ -79,7 +79,7 @@ local function rouse_until(list, due)
   for i, at in ipairs(base.mget(K.sleeps_until, names)) do
     if not at or tonumber(at) > due then
       call("HSET", K.sleeps_until, names[i], base.text(due))
-      tx.tell(call("HGET", K.session .. names[i], "ear"), "w", names[i])
+      tx.tell(call("HGET", K.session .. names[i], "ear"), TELL_WORK, names[i])
       return true
     end
   end

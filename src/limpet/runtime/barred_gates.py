@@ -1,0 +1,140 @@
+"""Holds jobs back under a gate that an outcome of this worker may shut, until the store has answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from limpet.core.endings.stopping import may_shut
+from limpet.core.endings.transition import Hold, Succeed, Transition
+from limpet.core.jobs.lease import Claimed, Serves
+from limpet.core.tasks.task import TaskSpec
+from limpet.runtime.ageing import Ageing
+from limpet.runtime.local_queue import LocalQueue, stops
+
+SLOW_S: Final = 0.02  # a settlement takes a few milliseconds; one that takes longer must not keep slots from others
+
+
+class BarredGates:
+    """The gates that outcomes of this process have barred, each until its settlement is answered (D26).
+
+    Barred jobs lie aside in the local queue. Claims go on meanwhile, so that most often nothing is lost when the bar
+    is lifted. Jobs under a gate that the answer names as shut are given back, also those of a claim sent before it.
+    """
+
+    def __init__(self, tasks: Mapping[str, TaskSpec], local_queue: LocalQueue, ageing: Ageing) -> None:
+        self._local_queue = local_queue
+        self._ageing = ageing
+        self._demand = local_queue.demand
+        self._lanes = {name: spec.pattern for name, spec in tasks.items()}
+        self._fewest = {
+            f"breaker:{lane.breaker}": spec.breaker.failures
+            for lane, spec in zip(self._lanes.values(), tasks.values(), strict=True)
+            if spec.breaker is not None and spec.breaker.rate is None
+        }
+        self._runs: dict[str, int] = {}  # breaker → failures since a success, both in the write that comes next
+        self._barred: Counter[str] = Counter()  # gate → outcomes that are not answered
+        self._unanswered: dict[tuple[bytes, int], str] = {}
+        self._asking = 0  # claims under way
+        self._heard = 0  # numbers the shut gates that were heard of
+        self._shut: dict[str, int] = {}  # those that were heard of while claims were under way
+        self._slow: asyncio.TimerHandle | None = None
+        self._narrowed = False  # a claim was made without the barred tasks
+
+    def ended(self, job: Claimed, transition: Transition, *, fits: bool) -> None:
+        """A handler has ended like this, and the store does not know yet.
+
+        `fits`: this end is written together with all that wait.
+        """
+        if type(transition) is Succeed:
+            self._runs[f"breaker:{job.lane.breaker}"] = 0
+            return
+        gate = may_shut(job.lane, transition)
+        if gate is None or (fits and self._cannot_shut(gate, job)):
+            return
+        self._unanswered[job.id, job.token] = gate
+        self._barred[gate] += 1
+        pushed = isinstance(transition, Hold)
+        if self._barred[gate] == 1 or pushed:
+            self._local_queue.bar(gate, at_once=pushed)
+            if self._slow is None:
+                self._slow = asyncio.get_running_loop().call_later(SLOW_S, self._is_slow)
+
+    def sent(self) -> None:
+        """All that has ended so far is on its way to the store."""
+        self._runs.clear()
+
+    def _cannot_shut(self, gate: str, job: Claimed) -> bool:
+        """Whether a success in the same write resets the breaker, and too few failures have followed to open it."""
+        if gate not in self._runs or job.probe:
+            return False
+        self._runs[gate] += 1
+        return self._runs[gate] < self._fewest.get(gate, 0)
+
+    def answered(self, batch: Iterable[Transition], shut: set[str]) -> list[Claimed] | None:
+        """The store has answered these, and says that those gates are shut.
+
+        Answers the held jobs that must be handed back; None when nothing changes. Others may start now.
+        """
+        if not shut and not self._unanswered:
+            return None
+        if shut and self._asking:
+            self._heard += 1
+            self._shut.update(dict.fromkeys(shut, self._heard))
+        back = self._local_queue.withdraw(shut) if shut else []
+        lifted = [gate for each in batch if (gate := self._answered(each)) is not None]
+        if lifted:
+            back += self._local_queue.lift(lifted)
+        self._ageing.give_back(len(back))
+        return back if lifted or back else None
+
+    def claim_again(self) -> None:
+        """Held jobs have started, or their slots are free: ask for more."""
+        if not self._unanswered:
+            self._local_queue.overtaken = False
+            if self._slow is not None:
+                self._slow.cancel()
+                self._slow = None
+        narrowed, self._narrowed = self._narrowed, False
+        if narrowed:  # an empty answer said nothing of all that could be asked for
+            self._demand.news()
+        self._demand.slot_free()
+
+    def ask(self) -> int:
+        """A claim is sent; the answer is for `hear`."""
+        self._asking += 1
+        return self._heard
+
+    def hear(self, asked: int) -> frozenset[str]:
+        """It is answered, or given up; the gates that were heard of as shut since it was sent."""
+        self._asking -= 1
+        since = frozenset(gate for gate, heard in self._shut.items() if heard > asked)
+        if not self._asking:
+            self._shut.clear()
+        return since
+
+    def served(self, serves: Serves) -> Serves:
+        """What to claim: all of it, or no barred task once jobs of theirs have lain aside for too long."""
+        if serves.tasks is None or not (self._local_queue.aside and self._local_queue.overtaken):
+            return serves
+        barred = {name for name, lane in self._lanes.items() if stops(self._barred.keys(), lane)}
+        self._narrowed = True
+        return Serves(serves.queues, tuple(name for name in serves.tasks if name not in barred), serves.capabilities)
+
+    def _answered(self, transition: Transition) -> str | None:
+        """The gate that is free again since this was the last answer it waited for."""
+        gate = self._unanswered.pop((transition.id, transition.token), None)
+        if gate is None:
+            return None
+        self._barred[gate] -= 1
+        if self._barred[gate]:
+            return None
+        del self._barred[gate]
+        return gate
+
+    def _is_slow(self) -> None:
+        """The slots that barred jobs were claimed for may go to others."""
+        self._local_queue.overtaken = True
+        self._demand.slot_free()

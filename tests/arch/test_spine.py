@@ -1,0 +1,25 @@
+"""The way of one job stays short: as many files, hops and turns as here, and no more."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.arch.tree import ROOT
+
+SAID = re.compile(r"spine of (\d+) files, (\d+) hops \(\d+ counted each time\), (\d+) turns")
+MOST = {"sqlite": (21, 24, 2), "redis": (19, 24, 2), "postgres": (19, 24, 2)}
+
+
+@pytest.mark.parametrize("engine", MOST)
+def test_one_job_takes_no_detour(engine: str) -> None:
+    command = [sys.executable, "tools/spine.py", engine]
+    traced = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert traced.returncode == 0, traced.stderr
+    found = SAID.search(traced.stdout)
+    assert found is not None, traced.stdout
+    too_many = [figure for figure, most in zip(map(int, found.groups()), MOST[engine], strict=True) if figure > most]
+    assert too_many == [], traced.stdout
