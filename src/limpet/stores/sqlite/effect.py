@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -50,7 +51,7 @@ class Effects:
     def __init__(self, tx: Tx, session: str, spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT) -> None:
         self.tx = tx
         self.session = session
-        self.gates = GivingBack(tx, spent)
+        self.spent = spent
         self.touched: list[str] = []  # gates at which the last job failed, or that it held
         self.left: Counter[int] = Counter()  # token → jobs that left its lease
         self.waiting: list[tuple[object, ...]] = []
@@ -59,6 +60,11 @@ class Effects:
         self.results: list[tuple[bytes, bytes]] = []
         self.attempts: list[tuple[object, ...]] = []
         self.ended: list[tuple[Running, Effect]] = []  # with dependents or watchers
+
+    @cached_property
+    def gates(self) -> GivingBack:
+        """What the gates of these jobs have got back so far: most jobs have none."""
+        return GivingBack(self.tx, self.spent)
 
     def apply(self, head: Running, effect: Effect) -> int:
         """Apply an effect that is known to be allowed; the code of the state that the job is in now."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from limpet.core.endings.effect import SUCCESS, effect_of
-from limpet.core.endings.transition import Settled, Transition
+from limpet.core.endings.effect import effect_of
+from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
@@ -59,9 +59,11 @@ def _apply(
             answers.append(STALE_ANSWER[row[1]])
             continue
         effect = effect_of(transition)
-        if effect is SUCCESS and row[4:8] == CLEAN:
+        if type(transition) is Succeed and row[4:8] == CLEAN:
             # By far the most common end, a first try that simply worked, takes the short way.
             effects.succeeded.append(id)
+            if effect.result is not None:
+                effects.results.append((id, effect.result))
             effects.left[token] += 1
             plain[row[3]] += 1
             state = SUCCEEDED
