@@ -98,7 +98,7 @@ def _sqlite() -> tuple[Station, ...]:
 
 
 def _server(engine: str) -> tuple[Station, ...]:
-    sent, told = f"stores/{engine}/line.py:Line.send", "stores/waiters.py:Waiters.deliver"
+    sent, told = f"stores/{engine}/connection.py:Connection.send", "stores/waiters.py:Waiters.deliver"
     return (
         ASK,
         Station("store", sent, via="client/producer.py", rests=True),
