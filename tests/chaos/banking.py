@@ -15,7 +15,7 @@ import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.orm  # noqa: F401  # loaded here, so that no life has to load it
 from msgspec import Struct
 
-from limpet.stores.postgres.line import Line
+from limpet.stores.postgres.connection import Connection
 from tests.chaos.nursery import nurse
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
@@ -38,7 +38,7 @@ def live(life: Life) -> None:
         if taken == life.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    wait, send = psycopg.Connection.wait, Line.send
+    wait, send = psycopg.Connection.wait, Connection.send
 
     def waits(self, *args, **options):  # type: ignore[no-untyped-def]
         step()
@@ -49,7 +49,7 @@ def live(life: Life) -> None:
         return send(self, *args, **options)
 
     psycopg.Connection.wait = waits  # type: ignore[method-assign]
-    Line.send = sends  # type: ignore[method-assign]
+    Connection.send = sends  # type: ignore[method-assign]
     os.environ["BANK_URL"] = life.url
     runpy.run_path(str(BANK), run_name="__main__")
 

@@ -110,7 +110,7 @@ def refused(new: Path, url: str) -> None:
 async def upgraded_amid_claims(field: Field, new: Path) -> None:
     """Claims of this release have begun before the upgrade, and go on after it: old text that calls new text."""
     with closing(psycopg.connect(field.url)) as floor:
-        floor.execute("SELECT limpet.lock_1(1)")
+        floor.execute("SELECT limpet.lock(1)")
         await field.until("two claims are under way", lambda: (floor.execute(WAITING).fetchone() or (0,))[0] >= 2)
         upgrade = asyncio.create_task(asyncio.to_thread(limpet, new, "migrate", "--url", field.url))
         await asyncio.wait([upgrade], timeout=3)  # one that needs a table for itself gets it when those are over

@@ -63,7 +63,7 @@ async def test_an_app_lists_its_queues_with_what_it_says_of_them() -> None:
 
 @pytest.mark.parametrize("depth", [0, -1, True, 1.5, "many", 2**40])
 def test_a_depth_is_a_number_of_jobs(depth: object) -> None:
-    with pytest.raises(InvalidOption, match="number of jobs that may wait"):
+    with pytest.raises(InvalidOption, match="the number must be an integer from 1 to"):
         Queue("mail", depth=depth)  # type: ignore[arg-type]
 
 

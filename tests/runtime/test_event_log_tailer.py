@@ -162,15 +162,6 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
         return ready
 
     monkeypatch.setattr(ChildProcess, "heard_ready", heard_late)
-    supervisor = Supervisor(
-        SupervisorSettings(
-            app_ref="tests.cli.shop:app",
-            path=(str(Path.cwd()),),
-            processes=2,
-            url=url,
-            worker=WorkerSettings(beat_ms=50),
-        )
-    )
     ready: list[object] = []
     both = asyncio.Event()
 
@@ -179,7 +170,14 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
         if len(ready) == 2:
             both.set()
 
-    supervisor.on_ready = on_ready
+    settings = SupervisorSettings(
+        app_ref="tests.cli.shop:app",
+        path=(str(Path.cwd()),),
+        processes=2,
+        url=url,
+        worker=WorkerSettings(beat_ms=50),
+    )
+    supervisor = Supervisor(settings, on_ready)
     running = asyncio.create_task(supervisor.run())
     await both.wait()
     await early.change_gates([GateChange("breaker:x", trip_ms=600_000)])

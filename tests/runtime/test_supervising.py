@@ -117,23 +117,20 @@ async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
         url=f"sqlite:///{tmp_path / 'jobs.db'}",
         worker=WorkerSettings(beat_ms=beat_ms),
     )
-    supervisor = Supervisor(settings)
-    supervisor.on_ready = lambda child: supervisor.stop()
+    supervisor = Supervisor(settings, lambda child: supervisor.stop())
     assert await supervisor.run() == STOPPED
 
 
 @pytest.mark.parametrize("app", ["tests.cli.shop:app", "tests.cli.nowhere:app"])
 async def test_five_children_in_a_row_that_end_without_a_job_end_the_command(tmp_path: Path, app: str) -> None:
     settings = SupervisorSettings(app_ref=app, path=(str(Path.cwd()),), url=f"sqlite:///{tmp_path / 'jobs.db'}")
-    supervisor = Supervisor(settings)
     seen: set[int] = set()
 
     def kill(child: ChildProcess) -> None:
         seen.add(child.pid)
         child.kill()
 
-    supervisor.on_ready = kill
-    assert await supervisor.run() == FAILED
+    assert await Supervisor(settings, kill).run() == FAILED
     assert len(seen) == (5 if app == "tests.cli.shop:app" else 0)
 
 

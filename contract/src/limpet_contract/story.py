@@ -159,6 +159,7 @@ class Story:
 
     async def _look(self) -> None:
         store, now_ms = self.bench.store, self.bench.clock.now_ms
+        await store.now()
         await store.get([self.ids["plain"]])
         await store.find(Query(), now_ms=now_ms)
         await store.find(Query(terms=(Term("flow", id_text(self.flow)),)), now_ms=now_ms)

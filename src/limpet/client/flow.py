@@ -8,20 +8,17 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
-from msgspec.structs import replace
-
 from limpet.client.batch import MAX_DEPENDENCIES
 from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
+from limpet.client.flow_node import Node
 from limpet.client.handle import JobHandle
 from limpet.client.work import Chain, Group, JobSpec, Work
 from limpet.core.errors import (
     BatchTooLarge,
     InvalidArguments,
     InvalidOption,
-    NotSerialisable,
     UnknownParent,
-    UsageError,
     WrongContext,
 )
 from limpet.core.flows.flow import Mark, arrows, mark_meta, order
@@ -30,9 +27,7 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.options import longer_wait
-from limpet.core.tasks.codec import PLAIN, looked_into
 from limpet.core.tasks.naming import checked_name, did_you_mean
-from limpet.core.tasks.task import build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from limpet.stores.callers import run_here
 
@@ -46,21 +41,6 @@ Output = JobHandle[Any] | GroupHandle
 
 _NOTHING: Final = object()  # no result comes before it; None is a result
 _TURN: Final = 500  # jobs that are built before others get the loop
-
-
-class _Node:
-    """A node that is asked for."""
-
-    __slots__ = ("after", "handle", "name", "spec", "values")
-
-    def __init__(
-        self, name: str, spec: JobSpec[Any], values: dict[str, Any], after: list[bytes | str], handle: NodeHandle[Any]
-    ) -> None:
-        self.name = name
-        self.spec = spec
-        self.values = values
-        self.after = after  # ids, and names of nodes that may come later
-        self.handle = handle
 
 
 class _Made(NamedTuple):
@@ -103,7 +83,7 @@ class Flow:
         self.name = checked_name(name, what="name")
         self._client = client
         self._raw = client.new_id()
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._numbers: Counter[str] = Counter()
         self._made: dict[int, _Made] = {}  # by identity: one spec is one job, wherever it is named
         self._enqueued = False
@@ -234,9 +214,8 @@ class Flow:
         for step in work.steps:
             output = self._plan(step, first, waits, None, prefix)
             if ids := list(flat(output.spread())):
-                waits = list[bytes | str](
-                    ids
-                )  # an empty group hands its place on: what follows waits for what was before
+                # An empty group hands its place on: what follows waits for what was before.
+                waits = list[bytes | str](ids)
             first = output
         return output
 
@@ -252,7 +231,7 @@ class Flow:
             )
         raw = spec.options.id or self._client.new_id()
         handle: NodeHandle[Any] = NodeHandle(self._client, raw, task=spec.task, node=taken, flow=self._raw)
-        self._nodes[taken] = _Node(taken, spec, values, list(waits), handle)
+        self._nodes[taken] = Node(taken, spec, values, list(waits), handle)
         return handle
 
     def _next_name(self, base: str) -> str:
@@ -291,7 +270,7 @@ class Flow:
             node.handle.move(named, self._raw)
             after = list[bytes | str](parents)
             entry = not any(parent in other._by_id() for parent in parents)
-            self._nodes[named] = _Node(named, node.spec, node.values, [*after, *waits] if entry else after, node.handle)
+            self._nodes[named] = Node(named, node.spec, node.values, [*after, *waits] if entry else after, node.handle)
         self._made.update(other._made)
         other._enqueued = True  # its jobs are stored with this flow
         return GroupHandle(
@@ -300,20 +279,15 @@ class Flow:
 
     # -- nodes become jobs
 
-    def _by_id(self) -> dict[bytes, _Node]:
+    def _by_id(self) -> dict[bytes, Node]:
         return {node.handle.raw: node for node in self._nodes.values()}
 
-    def _parents(self, node: _Node) -> tuple[bytes, ...]:
+    def _parents(self, node: Node) -> tuple[bytes, ...]:
         """The ids of all that a node waits for."""
-        found: list[bytes] = []
-        for name, value in node.values.items():
-            found += _references(node, name, value)
-        found += node.spec.options.after
-        for before in node.after:
-            found.append(before if isinstance(before, bytes) else self._id_of(before, node))
-        return tuple(dict.fromkeys(found))
+        waits = (before if isinstance(before, bytes) else self._id_of(before, node) for before in node.after)
+        return tuple(dict.fromkeys([*node.references(), *node.spec.options.after, *waits]))
 
-    def _id_of(self, name: str, node: _Node) -> bytes:
+    def _id_of(self, name: str, node: Node) -> bytes:
         if name not in self._nodes:
             raise UnknownParent(
                 f"node {node.name!r} waits for {name!r}, which is neither a node of flow {self.name!r} nor a job id",
@@ -321,7 +295,7 @@ class Flow:
             )
         return self._nodes[name].handle.raw
 
-    def _in_order(self) -> list[_Node]:
+    def _in_order(self) -> list[Node]:
         """The nodes, each after its parents; a circle is refused with the nodes on it named."""
         by_id = self._by_id()
         if len(by_id) < len(self._nodes) and not self._enqueued:  # once stored, one job may stand for two of them
@@ -334,7 +308,7 @@ class Flow:
         names = list(graph) if sorted_already else order(graph)
         return [self._nodes[name] for name in names]
 
-    async def _built(self, nodes: list[_Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule], BudgetPrecheck]:
+    async def _built(self, nodes: list[Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule], BudgetPrecheck]:
         jobs: list[Job] = []
         precheck = BudgetPrecheck()
         rules: dict[str, GateRule] = {}
@@ -345,7 +319,7 @@ class Flow:
         for count, node in enumerate(nodes, 1):
             id = node.handle.raw
             mark = Mark(self.name, node.name, len(nodes), end=id in ends, ends=len(ends))
-            job, more = self._job(node, parents[id], mark_meta(mark))
+            job, more = node.job(self._raw, parents[id], mark_meta(mark))
             jobs.append(job)
             if node.spec.spec.budgets:
                 precheck.add(node.spec.spec, job, f"node {node.name!r}: ")
@@ -368,22 +342,7 @@ class Flow:
                 fix="where each of many waits for each of many, put one job between them that all those wait for",
             )
 
-    def _job(self, node: _Node, after: tuple[bytes, ...], meta: bytes) -> tuple[Job, tuple[GateRule, ...]]:
-        spec = node.spec
-        try:
-            if spec.options.conn is not None:
-                raise InvalidOption(
-                    "conn= of one job: all jobs of a flow share one transaction or none", fix="flow.enqueue(conn=...)"
-                )
-            signature = spec.spec.signature
-            if not signature.required.issubset(node.values):
-                signature.bind_named(node.values)  # raises, naming what is missing
-            options = replace(spec.options, after=after)
-            return build_job(spec.spec, node.values, options, id=node.handle.raw, flow=self._raw, meta=meta)
-        except UsageError as error:
-            raise _of_node(node, error) from error
-
-    def _missing(self, nodes: list[_Node], error: UnknownParent) -> UnknownParent:
+    def _missing(self, nodes: list[Node], error: UnknownParent) -> UnknownParent:
         """The same refusal by the names of nodes: who waits for what is not there, and who would wait with that one."""
         waiting: dict[bytes, str] = {}  # a job → the first node that waits for it
         for node in nodes:
@@ -416,23 +375,6 @@ def _once(made: _Made, first: Any, waits: list[bytes | str]) -> Output:
             fix="make each with a call of its own",
         )
     return made.output
-
-
-def _references(node: _Node, name: str, value: Any) -> list[bytes]:
-    """The jobs whose results stand in an argument, however deep."""
-    if type(value) in PLAIN:
-        return []
-    try:
-        found = looked_into(value, name, allow_bytes=True)
-    except NotSerialisable as error:
-        raise _of_node(node, error) from error
-    # A work inside of a record has no node: it is refused where the arguments are encoded.
-    return [id for ref in found if not isinstance(ref, Work) for id in flat(ref.spread())]
-
-
-def _of_node(node: _Node, error: UsageError) -> UsageError:
-    """The same refusal, saying of which node."""
-    return type(error)(f"node {node.name!r}: {error.message}", fix=error.fix)
 
 
 def _holds_work(values: Iterable[Any]) -> bool:

@@ -27,7 +27,7 @@ SAME_S: Final = 0.1  # resets of two answers that are so near are one
 LAST_LESSONS_S: Final = 2.0  # how long the end of a worker waits for them
 
 
-class Known(Struct):
+class KnownGate(Struct):
     """What this worker knows of a gate."""
 
     asked_at_s: float
@@ -36,7 +36,7 @@ class Known(Struct):
     held_until_s: float = 0.0
 
 
-class Said(Struct, frozen=True):
+class PendingLesson(Struct, frozen=True):
     """A lesson that waits to be written."""
 
     until_s: float  # no job should start before
@@ -52,18 +52,18 @@ class Learner(Part):
         super().__init__()
         self._store = store
         self._lock = threading.Lock()
-        self._waiting: dict[str, Said] = {}
-        self._known: dict[str, Known] = {}
+        self._waiting: dict[str, PendingLesson] = {}
+        self._known: dict[str, KnownGate] = {}
         self._said = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def learn(self, gate: str, lesson: Lesson) -> None:
         """Keep a lesson until it is written. Any thread."""
-        said = Said(time.monotonic() + lesson.hold_ms / 1000, lesson.per_minute)
+        said = PendingLesson(time.monotonic() + lesson.hold_ms / 1000, lesson.per_minute)
         with self._lock:
             before = self._waiting.get(gate, said)
             per_minute = before.per_minute if said.per_minute is None else said.per_minute
-            self._waiting[gate] = Said(max(before.until_s, said.until_s), per_minute)
+            self._waiting[gate] = PendingLesson(max(before.until_s, said.until_s), per_minute)
         with suppress(RuntimeError):  # an abandoned thread may speak after its worker's loop has ended
             self._loop.call_soon_threadsafe(self._said.set)
 
@@ -93,7 +93,7 @@ class Learner(Part):
                 if self._waiting.get(gate) is said:
                     del self._waiting[gate]
 
-    async def _told(self, gate: str, said: Said) -> None:
+    async def _told(self, gate: str, said: PendingLesson) -> None:
         known = await self._look(gate)
         hold_ms = math.ceil((said.until_s - time.monotonic()) * 1000)
         if hold_ms > 0 and said.until_s > known.held_until_s + SAME_S:
@@ -106,13 +106,13 @@ class Learner(Part):
             await self._store.change_gates([GateChange(gate, ceiling=ceiling)])
             known.ceiling = ceiling
 
-    async def _look(self, key: str) -> Known:
+    async def _look(self, key: str) -> KnownGate:
         """What is known of a gate; read again when that is old."""
         known, now_s = self._known.get(key), time.monotonic()
         if known is None or now_s - known.asked_at_s > KNOWN_FOR_S:
             gate = await gate_of(self._store, key)
             if len(self._known) >= KNOWN_GATES:
                 self._known.clear()
-            known = Known(now_s, gate, None if gate is None else gate.ceiling)
+            known = KnownGate(now_s, gate, None if gate is None else gate.ceiling)
             self._known[key] = known
         return known

@@ -43,7 +43,7 @@ class SyncCalls(Calls, Protocol):
         """Raise TimeoutError inside the running call, where that is possible."""
 
 
-class Recipe:
+class PreparedTask:
     """What a task needs to run, worked out once."""
 
     __slots__ = ("classifiers", "decode", "encode_result", "fn", "in_loop", "injected", "plain")
@@ -70,8 +70,8 @@ class Pipe:
         rng: random.Random,
         step_calls: Calls | None = None,
     ) -> None:
-        self._recipes = {
-            name: Recipe(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
+        self._prepared = {
+            name: PreparedTask(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
         }
         self._middleware = tuple(parts.middleware)
         self._sync_calls = sync_calls
@@ -81,26 +81,26 @@ class Pipe:
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         job = attempt.job
-        recipe = self._recipes[job.lane.task]
-        attempt.calls, attempt.classifiers = self._step_calls, recipe.classifiers
+        prepared = self._prepared[job.lane.task]
+        attempt.calls, attempt.classifiers = self._step_calls, prepared.classifiers
         current.set(attempt)
         context = copy_context()
         try:
-            body = self._body(attempt, recipe, context)
+            body = self._body(attempt, prepared, context)
             value = await drive(body, attempt, context)
             if attempt.steps is not None:
                 _refuse_unfinished(attempt, attempt.steps)
             plain = value is not None and not attempt.completed
-            result = recipe.encode_result(value, job.policy.max_result_bytes) if plain else None
+            result = prepared.encode_result(value, job.policy.max_result_bytes) if plain else None
         except (KeyboardInterrupt, GeneratorExit):
             raise  # these are the loop's: a handler's own come as Escaped
         except Escaped as error:
-            return self._failed(attempt, recipe, error.__cause__ or error)
+            return self._failed(attempt, prepared, error.__cause__ or error)
         except BaseException as error:
-            return self._failed(attempt, recipe, error)
+            return self._failed(attempt, prepared, error)
         if attempt.over or attempt.cause == "lost":
             return None
-        return self._completed(attempt, recipe, value) if attempt.completed else Succeed(job.id, job.token, result)
+        return self._completed(attempt, prepared, value) if attempt.completed else Succeed(job.id, job.token, result)
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
@@ -114,29 +114,29 @@ class Pipe:
 
     # -- decode, middleware, invoke
 
-    def _body(self, attempt: Attempt, recipe: Recipe, context: Context) -> Coroutine[Any, Any, Any]:
-        if recipe.plain and attempt.job.args == b"{}" and not self._middleware:
-            return recipe.fn()  # type: ignore[no-any-return]  # a coroutine function, checked by `in_loop`
-        args, kwargs = self._decode(attempt, recipe)
-        if recipe.injected:
-            kwargs.update(recipe.injected)
+    def _body(self, attempt: Attempt, prepared: PreparedTask, context: Context) -> Coroutine[Any, Any, Any]:
+        if prepared.plain and attempt.job.args == b"{}" and not self._middleware:
+            return prepared.fn()  # type: ignore[no-any-return]  # a coroutine function, checked by `in_loop`
+        args, kwargs = self._decode(attempt, prepared)
+        if prepared.injected:
+            kwargs.update(prepared.injected)
         if self._middleware:
-            return self._wrapped(attempt, recipe, partial(recipe.fn, *args, **kwargs), context)
-        if recipe.in_loop:
-            return recipe.fn(*args, **kwargs)  # type: ignore[no-any-return]  # as above
-        return self._in_thread(attempt, partial(recipe.fn, *args, **kwargs), context)
+            return self._wrapped(attempt, prepared, partial(prepared.fn, *args, **kwargs), context)
+        if prepared.in_loop:
+            return prepared.fn(*args, **kwargs)  # type: ignore[no-any-return]  # as above
+        return self._in_thread(attempt, partial(prepared.fn, *args, **kwargs), context)
 
-    def _decode(self, attempt: Attempt, recipe: Recipe) -> tuple[list[Any], dict[str, Any]]:
+    def _decode(self, attempt: Attempt, prepared: PreparedTask) -> tuple[list[Any], dict[str, Any]]:
         try:
-            return recipe.decode(attempt.job.args, Given.to(attempt.job))
+            return prepared.decode(attempt.job.args, Given.to(attempt.job))
         except UsageError as error:
             raise Unreadable from error
 
     def _wrapped(
-        self, attempt: Attempt, recipe: Recipe, call: Callable[[], Any], context: Context
+        self, attempt: Attempt, prepared: PreparedTask, call: Callable[[], Any], context: Context
     ) -> Coroutine[Any, Any, Any]:
         async def innermost() -> object:
-            if recipe.in_loop:
+            if prepared.in_loop:
                 return await call()
             return await self._in_thread(attempt, call, copy_context())
 
@@ -173,20 +173,20 @@ class Pipe:
 
     # -- judge, decide
 
-    def _completed(self, attempt: Attempt, recipe: Recipe, value: object) -> Transition:
+    def _completed(self, attempt: Attempt, prepared: PreparedTask, value: object) -> Transition:
         """The handler has said its result where it counts: what it returns besides is dropped, not in silence."""
-        if value is not None and not _is_noted(attempt, recipe, value):
+        if value is not None and not _is_noted(attempt, prepared, value):
             job_log(logging.WARNING, "the job keeps the result given to complete()", attempt.job)
         return decided(attempt, Completed(), self._rng)
 
-    def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
+    def _failed(self, attempt: Attempt, prepared: PreparedTask, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
         attempt.exhausted = is_exhausted(error)
         if attempt.cause == "lease":
             return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
-            return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
+            return decided(attempt, judge(attempt, error, prepared.classifiers), self._rng, error)
         except TROUBLE as trouble:
             return given_up(attempt, trouble)
 
@@ -252,9 +252,9 @@ def interruptible() -> bool:
     return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))
 
 
-def _is_noted(attempt: Attempt, recipe: Recipe, value: object) -> bool:
+def _is_noted(attempt: Attempt, prepared: PreparedTask, value: object) -> bool:
     try:
-        return recipe.encode_result(value, attempt.job.policy.max_result_bytes) == attempt.noted
+        return prepared.encode_result(value, attempt.job.policy.max_result_bytes) == attempt.noted
     except UsageError:
         return False
 

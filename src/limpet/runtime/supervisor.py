@@ -67,8 +67,11 @@ class SupervisorSettings(Struct, frozen=True, kw_only=True):
 class Supervisor:
     """One supervisor and its children (D7)."""
 
-    def __init__(self, settings: SupervisorSettings) -> None:
+    def __init__(
+        self, settings: SupervisorSettings, on_ready: Callable[[ChildProcess], None] = lambda child: None
+    ) -> None:
         self._settings = settings
+        self._on_ready = on_ready
         self._rng = random.Random()
         self._children: dict[int, ChildProcess] = {}
         self._store: Store | None = None
@@ -79,7 +82,6 @@ class Supervisor:
         self._code = STOPPED
         self._seq = FIRST_SEQ
         self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
-        self.on_ready: Callable[[ChildProcess], None] = lambda child: None
 
     async def run(self) -> int:
         """Keep the children running until stopped; the exit code."""
@@ -221,7 +223,7 @@ class Supervisor:
             self._tailer = EventLogTailer(patient, self._settings.worker.beat_ms, seen=ready.heard)
             await self._tailer.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
-        self.on_ready(child)
+        self._on_ready(child)
         await child.follow()
 
     async def _pause(self, failures: int) -> None:

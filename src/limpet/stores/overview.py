@@ -12,9 +12,7 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import AttemptView, Counts, Inspection, JobView, QueueView
-
-# Counters beyond the seven states, by the codes that engines store: sums that only grow.
-ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
 
 AHEAD: Final = 1_000  # how far a job's place in its lane is counted
 

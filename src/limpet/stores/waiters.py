@@ -6,10 +6,16 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from limpet.core.errors import ResultTimeout
+from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Wake
+from limpet.core.jobs.state import FINISHED as FINISHED_STATES
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
 
 WORK: Final = b"w"
 URGENT: Final = b"u"
@@ -17,6 +23,7 @@ CANCEL: Final = b"c"
 FINISHED: Final = b"f"
 EVERYTHING: Final = frozenset((WORK, URGENT, CANCEL, FINISHED))
 
+LOOK_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 MANY: Final = 1_000  # names kept without a look at who is gone
 GONE_S: Final = 3_600  # a session that neither beat nor slept for so long went without leaving
 
@@ -128,6 +135,45 @@ class Waiters:
         since_s = time.monotonic() - GONE_S
         self._waiters = {name: each for name, each in self._waiters.items() if each.sleepers or each.at_s > since_s}
         self._many = max(MANY, 2 * len(self._waiters))
+
+
+class Watches:
+    """Waits for the end of a job, the same way on every engine: told by a wake-up, else by a look once a second."""
+
+    @property
+    def sleepers(self) -> Waiters:
+        """Where wake-ups arrive in this process."""
+        raise NotImplementedError
+
+    async def begin_watch(self, id: bytes) -> State | None:
+        """Have the end of a job told here; its state now, None when it is gone."""
+        raise NotImplementedError
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        raise NotImplementedError
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        loop, sleepers = asyncio.get_running_loop(), self.sleepers
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        sleepers.expect(id)
+        try:
+            state = await self.begin_watch(id)
+            if state is None or state in FINISHED_STATES:
+                return None if state is None else (await self.get([id]))[0]
+            while True:
+                left = LOOK_S if deadline is None else min(LOOK_S, deadline - loop.time())
+                if left <= 0:
+                    raise ResultTimeout(
+                        f"job {id_text(id)} is {state} after {(timeout_ms or 0) / 1000:g} s",
+                        fix=f"the job is still {state}; wait longer, or see why with job.explain()",
+                    )
+                await sleepers.sleep(id, left)
+                (job,) = await self.get([id])
+                if job is None or job.state in FINISHED_STATES:
+                    return job
+                state = job.state
+        finally:
+            sleepers.forget(id)
 
 
 def _rouse_all(sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:

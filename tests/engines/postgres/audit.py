@@ -41,7 +41,7 @@ CREATE TEMP VIEW open_dep AS
   LEFT JOIN place AS c ON c.id = d.child LEFT JOIN place AS p ON p.id = d.parent WHERE NOT d.done;
 CREATE TEMP VIEW shut AS -- lanes that wait at a gate, and what there is to say about that gate
   SELECT l.id, l.class, l.gate, g.key, g.opens_ms,
-    lp.gate_room_1(g, {now}) AS room, lp.gate_opens_at_1(g, {now}) AS opens_at,
+    lp.gate_room(g, {now}) AS room, lp.gate_opens_at(g, {now}) AS opens_at,
     EXISTS (SELECT FROM lp.post AS p WHERE p.kind = 1 AND p.gate = l.gate) AS posted,
     (SELECT count(*) FROM lp.lane_now AS a JOIN lp.lane AS d ON d.id = a.id
      WHERE a.state = 1 AND a.class = l.class AND l.gate = ANY (d.lane_gates)) AS carriers
@@ -152,7 +152,7 @@ FAULTS: Final = {
     ),
     "a budget does not count what is reserved of it": """
         SELECT g.key, g.spent, sum(c.cost) FROM lp.gate AS g JOIN charge AS c ON c.gate = g.key
-        WHERE g.cap IS NOT NULL AND lp.period_began_1(g.period, c.claimed_ms) = g.period_ms
+        WHERE g.cap IS NOT NULL AND lp.period_began(g.period, c.claimed_ms) = g.period_ms
         GROUP BY g.key, g.spent HAVING g.spent < sum(c.cost)""",
     "a breaker waits for a probe that nobody runs": """
         SELECT g.key, g.probe_token FROM lp.gate AS g WHERE g.probe_token <> 0
@@ -167,7 +167,7 @@ FAULTS: Final = {
         WHERE j.unique_key IS NOT NULL AND j.unique_states & 15 = 15 AND u.job IS DISTINCT FROM j.id""",
     "a job is found by a key that is not its own": """
         SELECT k.id, k.key FROM lp.key_job AS k JOIN lp.job AS j ON j.id = k.id
-        WHERE lp.bare_key_1(j.unique_key) IS DISTINCT FROM k.key""",
+        WHERE lp.bare_key(j.unique_key) IS DISTINCT FROM k.key""",
     "a job is not found by its key": """
         SELECT j.id, j.unique_key FROM lp.job AS j LEFT JOIN lp.key_job AS k ON k.id = j.id
         WHERE j.unique_key IS NOT NULL AND k.id IS NULL""",

@@ -31,7 +31,7 @@ ALTER TABLE lp.gate_old
 -- Leases by the release whose claim made them; NULL: a claim that was under way while verbs were replaced.
 CREATE TABLE lp.handout (token bigint NOT NULL PRIMARY KEY, release integer);
 """
-_LEASED: Final = "PERFORM lp.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);"
+_LEASED: Final = "PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);"
 _CLAIM: Final = re.compile(
     r"CREATE OR REPLACE FUNCTION lp\.claim_1\((?P<takes>.*?)(?P<gives>,\s+OUT.*?)\) LANGUAGE", re.DOTALL
 )
@@ -42,7 +42,7 @@ def make_next(folder: Path, *, min_client: int = 1) -> Path:
     next_release(folder, {})
     engine = folder / "src" / FOLDER.parent.relative_to(ROOT / "src")
     (engine / f"sql/tables/{NEXT:04}.sql").write_text(_TABLES.format(min_client=min_client))
-    edit(engine / "sql/verbs/21_gate_change.sql", "v_gate.told := 0;", "v_gate.told := 0;\n  v_gate.remark := '';")
+    edit(engine / "sql/verbs/21_gates.sql", "v_gate.told := 0;", "v_gate.told := 0;\n  v_gate.remark := '';")
     _number_claim(engine / "sql/verbs/63_claim.sql")
     client = engine / "claim.py"
     edit(client, "FROM lp.claim_1(", "FROM lp.claim_2(")
@@ -80,7 +80,7 @@ def _number_claim(file: Path) -> None:
         "  INSERT INTO lp.handout (token) SELECT t FROM unnest(p_tokens) AS t;\n",
     )
     edit(file, f"lp.claim_1({takes}{gives})", f"lp.claim_2({takes}, p_release integer{gives})")
-    edit(file, _LEASED, f"{_LEASED}\n    UPDATE lp.handout SET release = p_release WHERE token = ANY (v_tokens);")
+    edit(file, _LEASED, f"{_LEASED}\n    UPDATE lp.handout SET release = p_release WHERE token = ANY (v_got.tokens);")
     kept = f"SELECT c.* FROM lp.claim_2({names}, {THIS}) AS c"
     old = f"\n-- As the release before asks.\n{found[0]} sql AS $$\n  {kept}\n$$;\n"
     file.write_text(file.read_text() + old)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 
 
 class Pages:
@@ -17,15 +17,15 @@ class Pages:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
         self.count = 0
         self.verb = verb
-        self.ask: Callable[..., Awaitable[list[Any]]] = Route._ask
-        monkeypatch.setattr(Route, "_ask", partialmethod(_explained, self))
+        self.ask: Callable[..., Awaitable[list[Any]]] = Client._request
+        monkeypatch.setattr(Client, "_request", partialmethod(_explained, self))
 
 
 async def _explained(
-    route: Route, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
+    client: Client, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
 ) -> list[Any]:
     if verb == pages.verb:
         explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}"
-        ((((found,)),),) = await pages.ask(route, explain, values, verb, *words[:1])
+        ((((found,)),),) = await pages.ask(client, explain, values, verb, *words[:1])
         pages.count += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
-    return await pages.ask(route, sql, values, verb, *words, **more)
+    return await pages.ask(client, sql, values, verb, *words, **more)

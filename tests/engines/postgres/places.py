@@ -25,7 +25,7 @@ T = TypeVar("T")
 NEW_LEASES: Final = "LOCK TABLE lp.lease IN SHARE MODE"  # written by a claim, after its jobs have left `wait`
 NEW_RUNNING: Final = "LOCK TABLE lp.running IN SHARE MODE"  # written by a claim that has seen its gates
 LEASES: Final = "SELECT FROM lp.lease FOR UPDATE"  # written by who ends a job, after the job has left `running`
-GRAPH: Final = "SELECT lp.lock_1(2)"
+GRAPH: Final = "SELECT lp.lock(:GRAPH)"
 COUNTS: Final = "LOCK TABLE lp.tally IN EXCLUSIVE MODE"  # an enqueue counts last
 
 SOON_S: Final = 30.0  # a busy machine takes seconds, and who waits for somebody here waits for ever

@@ -90,7 +90,7 @@ class Ground:
         self._names = count(1)
         self.moved = 0  # how often a job moved away from who signalled to it
         self.enqueue(self.job())
-        schema.ask("SELECT lp.file_posts_1(100, %s)", NOW)  # stores the lane and the policy
+        schema.ask("SELECT lp.apply_posts(100, %s)", NOW)  # stores the lane and the policy
 
     # -- jobs
 
@@ -105,7 +105,7 @@ class Ground:
         while row is None:
             try:
                 row = line.execute(self.schema.sql(ENQUEUE), _said(batch.values(NOW))).fetchone()
-            except psycopg.errors.SerializationFailure:  # repeated, as the route does
+            except psycopg.errors.SerializationFailure:  # repeated, as the client does
                 line.rollback()
         return batch.answers(*row[:3])
 
@@ -137,7 +137,7 @@ class Ground:
         line.execute(self.schema.sql(CLAIM), {"id": id, "token": next(self._tokens)})
 
     def state(self, id: bytes) -> int | None:
-        ((state,),) = self.schema.ask("SELECT lp.state_of_1(%s)", id)
+        ((state,),) = self.schema.ask("SELECT lp.state_of(%s)", id)
         return None if state is None else int(state)
 
     def total(self, what: int) -> int:
@@ -174,7 +174,7 @@ class Ground:
         return self.start(lambda line: self.settle(*transitions, line=line, session=name))
 
     def signal(self, *signals: Signal, line: Line | None = None, patient: bool = True) -> list[SignalAnswer]:
-        """Asked again where a job moved, and with patience where somebody held one, as the route does."""
+        """Asked again where a job moved, and with patience where somebody held one, as the client does."""
         values, row = (None, *signal_columns(signals), NOW), None
         while row is None:
             try:

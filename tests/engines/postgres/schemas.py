@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from limpet.stores.postgres import layout
+from limpet.stores.postgres.wire import in_schema
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import PostgresServer, shared
 
@@ -25,7 +26,7 @@ class Schema:
         self.line = self.connect(autocommit=True)
 
     def sql(self, text: str) -> bytes:
-        return text.replace("lp.", f"{self.name}.").replace("'lp'", f"'{self.name}'").encode()
+        return in_schema(text, self.name).encode()
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         return psycopg.connect(self.server.url, autocommit=autocommit)

@@ -16,7 +16,7 @@ from limpet.core.errors import StoreError
 from limpet.core.jobs.view import Finding
 from limpet.stores.open import open_store
 from limpet.stores.postgres import check, migrate, vacuum
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import until
 from tests.servers.installations import POSTGRES
@@ -30,11 +30,11 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-async def route(server: PostgresServer) -> AsyncIterator[Route]:
-    route = Route(parse_postgres(server.url), "limpet")
-    await migrate.ready(route)
-    yield route
-    route.drop()
+async def client(server: PostgresServer) -> AsyncIterator[Client]:
+    client = Client(parse_postgres(server.url), "limpet")
+    await migrate.ready(client)
+    yield client
+    client.drop()
 
 
 def set_to(server: PostgresServer, name: str, value: str | None) -> None:
@@ -47,15 +47,15 @@ def set_to(server: PostgresServer, name: str, value: str | None) -> None:
 
 async def found(server: PostgresServer, code: str, role: str = "postgres") -> list[Finding]:
     """What is said about it, on a connection that has heard of every change."""
-    route = Route(parse_postgres(server.url.replace("postgres@", f"{role}@")), "limpet")
+    client = Client(parse_postgres(server.url.replace("postgres@", f"{role}@")), "limpet")
     try:
-        return [finding for finding in await check.findings(route) if finding.code == code]
+        return [finding for finding in await check.findings(client) if finding.code == code]
     finally:
-        route.drop()
+        client.drop()
 
 
-async def test_a_good_server_is_called_good(route: Route) -> None:
-    findings = await check.findings(route)
+async def test_a_good_server_is_called_good(client: Client) -> None:
+    findings = await check.findings(client)
     assert {finding.level for finding in findings} == {"ok"}
     assert {finding.code for finding in findings} >= {"version", "sync", "layout"}
 
@@ -71,7 +71,7 @@ async def test_a_good_server_is_called_good(route: Route) -> None:
     ],
 )
 async def test_a_setting_that_may_lose_jobs_or_speed_is_found_with_its_fix(
-    server: PostgresServer, route: Route, name: str, value: str, code: str, level: str
+    server: PostgresServer, client: Client, name: str, value: str, code: str, level: str
 ) -> None:
     set_to(server, name, value)
     try:
@@ -84,7 +84,7 @@ async def test_a_setting_that_may_lose_jobs_or_speed_is_found_with_its_fix(
 
 
 async def test_a_start_warns_and_a_strict_start_refuses(
-    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+    server: PostgresServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     strict = open_store(f"{server.url}?strict=1")
     await strict.open()
@@ -105,7 +105,7 @@ async def test_a_start_warns_and_a_strict_start_refuses(
 
 
 async def test_a_transaction_that_stays_open_is_found(
-    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "OLD_S", -1)
     with closing(psycopg.connect(server.url, application_name="forgotten")) as other:
@@ -119,7 +119,7 @@ async def test_a_transaction_that_stays_open_is_found(
 
 
 async def test_a_prepared_transaction_that_nobody_ends_is_found(
-    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(psycopg.connect(server.url)) as other:
         other.execute("CREATE TABLE two_phase ()")
@@ -135,7 +135,7 @@ async def test_a_prepared_transaction_that_nobody_ends_is_found(
 
 
 async def test_a_replication_slot_that_nobody_reads_is_found(
-    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await found(server, "old-snapshot") == []
     server.ask("SELECT pg_create_logical_replication_slot('idle', 'pgoutput')")
@@ -153,7 +153,7 @@ async def test_a_replication_slot_that_nobody_reads_is_found(
 
 
 async def test_a_role_that_cannot_see_others_is_told_which_grant_it_needs(
-    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.ask('CREATE ROLE "a worker" LOGIN')
     server.ask('GRANT USAGE ON SCHEMA limpet TO "a worker"')
@@ -170,11 +170,11 @@ async def test_a_role_that_cannot_see_others_is_told_which_grant_it_needs(
         assert len(await found(server, "old-transaction", "a%20worker")) == 1
 
 
-async def test_a_clock_that_differs_is_found(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clock_that_differs_is_found(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.time
     for shift, side in ((30, "behind"), (-30, "ahead of")):
         monkeypatch.setattr(time, "time", lambda shift=shift: real() + shift)
-        (finding,) = [each for each in await check.findings(route) if each.code == "clock"]
+        (finding,) = [each for each in await check.findings(client) if each.code == "clock"]
         assert f"30.0 s {side} this machine's" in finding.text
 
 
@@ -205,42 +205,42 @@ def test_what_cannot_be_seen_here_is_said_as_it_should_be() -> None:
 
 
 async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many(
-    server: PostgresServer, route: Route
+    server: PostgresServer, client: Client
 ) -> None:
-    await route.rows("ALTER TABLE lp.tally SET (autovacuum_enabled = off)", verb="test")  # it could be faster
-    assert await vacuum.vacuum(route) == 0, "nothing is to be done"
-    await route.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
-    await route.rows("DELETE FROM lp.tally", verb="test")
-    await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
+    await client.rows("ALTER TABLE lp.tally SET (autovacuum_enabled = off)", verb="test")  # it could be faster
+    assert await vacuum.vacuum(client) == 0, "nothing is to be done"
+    await client.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await client.rows("DELETE FROM lp.tally", verb="test")
+    await client.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
     dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'limpet' AND relname = 'tally'"
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
-    assert await vacuum.vacuum(route) == 0, "this loop has looked a moment ago"
-    others = [Route(parse_postgres(server.url), "limpet") for _ in range(3)]
+    assert await vacuum.vacuum(client) == 0, "this loop has looked a moment ago"
+    others = [Client(parse_postgres(server.url), "limpet") for _ in range(3)]
     assert sum(await asyncio.gather(*(vacuum.vacuum(other) for other in others))) >= 1
     assert server.ask(dead) == [(0,)]
-    last = Route(parse_postgres(server.url), "limpet")
-    await route.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
-    await route.rows("DELETE FROM lp.tally", verb="test")
-    await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
+    last = Client(parse_postgres(server.url), "limpet")
+    await client.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await client.rows("DELETE FROM lp.tally", verb="test")
+    await client.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
     assert await vacuum.vacuum(last) == 0, "somebody did it less than a minute ago"
-    await route.rows("ALTER TABLE lp.tally RESET (autovacuum_enabled)", verb="test")
+    await client.rows("ALTER TABLE lp.tally RESET (autovacuum_enabled)", verb="test")
     for other in (*others, last):
         other.drop()
 
 
-async def test_a_table_that_is_locked_is_not_waited_for(server: PostgresServer, route: Route) -> None:
+async def test_a_table_that_is_locked_is_not_waited_for(server: PostgresServer, client: Client) -> None:
     with closing(psycopg.connect(server.url)) as other:
         other.execute("LOCK TABLE limpet.wait")
-        await route.rows(vacuum._VACUUM.format("wait"), verb="vacuum", timeout_s=30)  # or it would wait in vain
+        await client.rows(vacuum._VACUUM.format("wait"), verb="vacuum", timeout_s=30)  # or it would wait in vain
 
 
 async def test_vacuum_is_never_the_callers_trouble(server: PostgresServer) -> None:
-    route = Route(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.2"), "limpet")
-    assert await vacuum.vacuum(route) == 0
-    route.drop()
+    client = Client(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.2"), "limpet")
+    assert await vacuum.vacuum(client) == 0
+    client.drop()
 
 
-async def test_every_hot_table_is_there(route: Route) -> None:
-    rows = await route.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = 'limpet'", verb="test")
+async def test_every_hot_table_is_there(client: Client) -> None:
+    rows = await client.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = 'limpet'", verb="test")
     assert set(vacuum.HOT) <= {name for (name,) in rows}

@@ -32,7 +32,7 @@ def server() -> PostgresServer:
 
 
 class Telling:
-    """The story on a store whose route is cut after its n-th statement, before it can send the next."""
+    """The story on a store whose client is cut after its n-th statement, before it can send the next."""
 
     def __init__(self, store: PostgresStore, clock: Clock, caller: Caller, cut_after: int = 0) -> None:
         self.line = Unreliable(cast(Store, store), 0, "never sent", caller)
@@ -45,17 +45,17 @@ class Telling:
         if when == "after":
             self.sent.append((len(self.line.calls), self.line.calls[-1]))
             if len(self.sent) == self.cut_after:
-                raise StoreUnreachable("the line is dead", verb=verb)
+                raise StoreUnreachable("the connection is dead", verb=verb)
 
     async def tell(self) -> None:
-        route = await self.store._route()
-        route.intercept = self.answered
+        client = await self.store._client()
+        client.intercept = self.answered
         try:
             await self.story.tell()
         except StoreUnreachable:
             assert self.cut_after
         finally:
-            route.intercept = None
+            client.intercept = None
 
 
 async def points(place: Namespace) -> dict[int, str]:

@@ -130,5 +130,5 @@ async def test_a_crowd_loses_and_doubles_nothing(seed: int) -> None:
         assert [counts.total(state) for state in (State.ready, State.scheduled, State.running)] == [0, 0, 0]
         assert place.ask("SELECT count(*) FROM lp.gate WHERE used <> 0") == [(0,)]
         # Whoever still waits, waits for one that failed and may be retried, or for one that waits so.
-        waits = "SELECT FROM lp.dep AS d WHERE d.child = w.id AND NOT d.done AND lp.state_of_1(d.parent) IN (0, 5, 6)"
+        waits = "SELECT FROM lp.dep AS d WHERE d.child = w.id AND NOT d.done AND lp.state_of(d.parent) IN (0, 5, 6)"
         assert place.ask(f"SELECT count(*) FROM lp.wait AS w WHERE NOT EXISTS ({waits})") == [(0,)]

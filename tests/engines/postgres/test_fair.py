@@ -12,8 +12,8 @@ from limpet.core.limits.fair import Turn, places, share
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
 
-SHARE = "SELECT lp.share_1(%s, %s::integer[], %s::integer[])"
-PLACES = "SELECT * FROM lp.places_1(%s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
+SHARE = "SELECT lp.share(%s, %s::integer[], %s::integer[])"
+PLACES = "SELECT * FROM lp.places(%s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 CHANGE = "SELECT gates, w_gates FROM lp.change_gates_1(%s, %s, %s)"
-DECLARE = "SELECT lp.declare_1(%s, %s)"
+DECLARE = "SELECT lp.declare(%s, %s)"
 
 _number = count()
 
@@ -276,7 +276,7 @@ def test_a_change_of_a_gate_that_is_being_forgotten_makes_it_anew(place: Place, 
 
 
 def test_of_two_who_make_a_gate_the_second_does_its_step_again(place: Place, other: psycopg.Connection[Any]) -> None:
-    put = place.schema.sql("SELECT lp.put_gate_1(NULL, lp.gate_hold_1(lp.gate_new_1('limit:k'), %s), %s)")
+    put = place.schema.sql("SELECT lp.put_gate(NULL, lp.gate_hold(lp.gate_new('limit:k'), %s), %s)")
     other.execute(put, (T0 + 5, T0))
     doing = blocked(place.schema, lambda line: line.execute(put, (T0 + 9, T0)))
     other.commit()
@@ -292,7 +292,7 @@ def test_a_lane_that_comes_to_wait_is_seen_by_whoever_changes_the_gate_next(
 ) -> None:
     place.change(GateChange("limit:k", rule=GateRule("limit:k", concurrency=1)))
     sql = place.schema.sql
-    other.execute(sql("SELECT FROM lp.gate_lock_1(ARRAY['limit:k'])"))  # a claim that parks a lane
+    other.execute(sql("SELECT FROM lp.gate_lock(ARRAY['limit:k'])"))  # a claim that parks a lane
     doing = blocked(place.schema, lambda line: place.call("1", GateChange("limit:k", drain=False), on=line))
     columns = "id, class, member, priority, state, gate"
     other.execute(sql(f"INSERT INTO lp.lane_now ({columns}) VALUES (1, 1, 1, 5, 2, 'limit:k')"))
@@ -330,16 +330,16 @@ DECLARE
   v_gate lp.gate;
   v_charge jsonb;
 BEGIN
-  PERFORM FROM lp.gate_lock_1(p_keys);
-  PERFORM lp.charge_gates_1(
+  PERFORM FROM lp.gate_lock(p_keys);
+  PERFORM lp.charge_gates(
     p_keys, array_fill(3 - p_odd, ARRAY[v_n]), array_fill(0::bigint, ARRAY[v_n]), array_fill(1::bigint, ARRAY[v_n]), 0
   );
-  FOR v_gate IN SELECT * FROM lp.gate_lock_1(p_keys) LOOP
-    v_charge := lp.gate_taken_1(v_gate, 1, 0);
+  FOR v_gate IN SELECT * FROM lp.gate_lock(p_keys) LOOP
+    v_charge := lp.gate_taken(v_gate, 1, 0);
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
-      v_gate := lp.gate_give_back_1(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
+      v_gate := lp.gate_give_back(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
     END LOOP;
-    PERFORM lp.put_gate_1(v_gate, v_gate, 0);
+    PERFORM lp.put_gate(v_gate, v_gate, 0);
   END LOOP;
 END $$;
 """

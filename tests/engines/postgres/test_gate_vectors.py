@@ -46,7 +46,7 @@ from tests.servers.installations import POSTGRES
 STEPS = """
 CREATE FUNCTION lp.try_steps(p_gate jsonb, p_steps jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  v_gate lp.gate := jsonb_populate_record(lp.gate_new_1(p_gate ->> 'key'), p_gate);
+  v_gate lp.gate := jsonb_populate_record(lp.gate_new(p_gate ->> 'key'), p_gate);
   v_step jsonb;
   v_now bigint;
   v_costs bigint[];
@@ -61,56 +61,56 @@ DECLARE
   v_said json;
   v_answers json[] := '{}';
 BEGIN
-  PERFORM lp.put_gate_1(NULL, v_gate, 0);
+  PERFORM lp.put_gate(NULL, v_gate, 0);
   FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
-    SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
+    SELECT * INTO v_gate FROM lp.gate_lock(ARRAY[v_gate.key]);
     v_now := (v_step ->> 1)::bigint;
     v_before := v_gate;
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_starts_1(v_gate, v_now) END;
-      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_money_1(v_gate, v_now) END;
-      v_passed := lp.admitted_1(lp.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
+      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_starts(v_gate, v_now) END;
+      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_money(v_gate, v_now) END;
+      v_passed := lp.admitted(lp.gate_places(v_gate, v_now), v_starts, v_money, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
       v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
-        lp.falls_short_1(lp.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
+        lp.falls_short(lp.gate_left(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
       END;
       v_costs := v_costs[1 : v_passed];
-      PERFORM lp.charge_gates_1(
+      PERFORM lp.charge_gates(
         ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[(v_step ->> 3)::bigint], v_now
       );
-      PERFORM lp.reserve_1(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
-      SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
+      PERFORM lp.reserve_budgets(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
+      SELECT * INTO v_gate FROM lp.gate_lock(ARRAY[v_gate.key]);
       v_said := json_build_array(
-        lp.gate_room_1(v_before, v_now), lp.gate_tokens_1(v_before, v_now), v_passed,
-        lp.gate_is_blank_1(v_before, v_now),
+        lp.gate_room(v_before, v_now), lp.gate_tokens(v_before, v_now), v_passed,
+        lp.gate_is_blank(v_before, v_now),
         array_to_json(
-          array_remove(ARRAY(SELECT (lp.gate_taken_1(v_before, c::int, v_now) - 4) FROM unnest(v_costs) AS c), NULL)
+          array_remove(ARRAY(SELECT (lp.gate_taken(v_before, c::int, v_now) - 4) FROM unnest(v_costs) AS c), NULL)
         ),
-        lp.gate_opens_at_1(v_gate, v_now)
+        lp.gate_opens_at(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
       v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
       v_charged_at := v_step ->> 6;
-      v_gate := lp.gate_give_back_1(
+      v_gate := lp.gate_give_back(
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
-        lp.set_off_1(ARRAY[v_charged_at], ARRAY[lp.gate_returned_1(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
+        lp.set_off(ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
       );
-      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
+      PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN
-      v_gate := lp.gate_push_back_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
-      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
+      v_gate := lp.gate_push_back(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
+      PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'cut_off' THEN
-      v_gate := lp.gate_cut_off_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
-      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
+      v_gate := lp.gate_cut_off(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
+      PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSE
-      v_gate := lp.gate_apply_1(v_gate, v_step -> 2, v_now);
-      PERFORM lp.log_news_1(v_before, v_gate, false, v_now);
+      v_gate := lp.gate_apply(v_gate, v_step -> 2, v_now);
+      PERFORM lp.log_gate_events(v_before, v_gate, false, v_now);
     END IF;
-    PERFORM lp.put_gate_1(v_before, v_gate, v_now);
-    SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
-    v_answers := v_answers || json_build_array(v_said, lp.gate_json_1(v_gate), array_to_json(ARRAY(
+    PERFORM lp.put_gate(v_before, v_gate, v_now);
+    SELECT * INTO v_gate FROM lp.gate_lock(ARRAY[v_gate.key]);
+    v_answers := v_answers || json_build_array(v_said, lp.gate_json(v_gate), array_to_json(ARRAY(
       SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM lp.log AS e ORDER BY e.seq
     )));
     DELETE FROM lp.log;
@@ -426,13 +426,13 @@ def test_a_share_is_compared_as_core_compares_it(schema: Schema, rate: float, al
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(schema: Schema) -> None:
     change = GateChange("queue:q", drain=True)
-    [(stored,)] = schema.ask("SELECT lp.gate_json_1(lp.gate_apply_1(NULL, %s, %s))::text", json_of(change), T0)
+    [(stored,)] = schema.ask("SELECT lp.gate_json(lp.gate_apply(NULL, %s, %s))::text", json_of(change), T0)
     assert msgspec.json.decode(stored, type=Gate) == apply_change(None, change, T0)
 
 
 def test_a_change_may_leave_out_what_it_does_not_mean(schema: Schema) -> None:
     change = '{"key": "limit:k", "rule": {"key": "limit:k", "breaker": {}}}'
-    [(stored,)] = schema.ask("SELECT lp.gate_json_1(lp.gate_apply_1(NULL, %s, %s))::text", change, T0)
+    [(stored,)] = schema.ask("SELECT lp.gate_json(lp.gate_apply(NULL, %s, %s))::text", change, T0)
     rule = GateRule("limit:k", breaker=BreakerRule())
     assert msgspec.json.decode(stored, type=Gate) == Gate(rule, declared=False)
 
@@ -457,13 +457,13 @@ def test_a_wild_rule_stops_nobody_who_claims(schema: Schema, interval_us: int, b
 
 def test_a_row_of_defaults_is_a_new_gate(schema: Schema) -> None:
     schema.run("INSERT INTO lp.gate (key) VALUES ('k')")
-    found = schema.ask("DELETE FROM lp.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM lp.gate_new_1('k')")
+    found = schema.ask("DELETE FROM lp.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM lp.gate_new('k')")
     assert found == [(True,)]
 
 
 @given(st.lists(st.integers(0, 1 << 46), min_size=1), st.sampled_from(ALL_PERIODS))
 def test_periods_begin_and_end_as_in_core(schema: Schema, instants: list[int], period: Period) -> None:
-    begins = "SELECT lp.period_began_1(%s, n), lp.period_ends_1(%s, n) FROM unnest(%s::bigint[]) AS n"
+    begins = "SELECT lp.period_began(%s, n), lp.period_ends(%s, n) FROM unnest(%s::bigint[]) AS n"
     instants += [edge for at_ms in instants[:1] for edge in (began_ms(period, at_ms), ends_ms(period, at_ms) - 1)]
     expected = [(began_ms(period, at_ms), ends_ms(period, at_ms)) for at_ms in instants]
     assert schema.ask(begins, period, period, instants) == expected

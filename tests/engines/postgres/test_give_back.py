@@ -39,10 +39,10 @@ from tests.engines.postgres.test_gate_vectors import GATES, VERDICTS, columns, j
 from tests.servers.installations import COMPLETE, POSTGRES
 
 STORE = """
-SELECT lp.put_gate_1(NULL, jsonb_populate_record(lp.gate_new_1(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
+SELECT lp.put_gate(NULL, jsonb_populate_record(lp.gate_new(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
 """
 GIVE_BACK = """
-SELECT lp.give_back_1(
+SELECT lp.give_back(
   array_agg(jsonb_populate_record(NULL::lp.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
   true, %s
 ) FROM jsonb_array_elements(%s) AS f

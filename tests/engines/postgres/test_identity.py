@@ -62,7 +62,7 @@ async def _wakes(bench: Bench, url: str) -> None:
             sleeping = asyncio.create_task(hand.wait(1_000))
             await bench.joined.enqueue_on(conn, [bench.job()], now_ms=bench.clock.now_ms)
             await conn.commit()
-            if (await sleeping).work:  # the ear may still be on its way to the new channel
+            if (await sleeping).work:  # the receiver may still be on its way to the new channel
                 break
             await hand.drain()
     await hand.drain()

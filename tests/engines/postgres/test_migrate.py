@@ -22,7 +22,7 @@ from limpet.core.jobs.state import State
 from limpet.stores.base import Migrates
 from limpet.stores.open import open_store, redacted
 from limpet.stores.postgres import check, layout, migrate
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
 from limpet_contract.bench import Bench
 from limpet_contract.harness import Clock
@@ -90,16 +90,16 @@ def ask(sql: str, *values: object) -> list[tuple[Any, ...]]:
     return shared(SERVER).ask(sql, *values)
 
 
-def route_to(schema: str, server: PostgresServer | None = None, options: str = "") -> Route:
-    return Route(parse_postgres(f"{(server or shared(SERVER)).url}?{options}"), schema)
+def route_to(schema: str, server: PostgresServer | None = None, options: str = "") -> Client:
+    return Client(parse_postgres(f"{(server or shared(SERVER)).url}?{options}"), schema)
 
 
 async def ready(schema: str) -> None:
-    route = route_to(schema)
+    client = route_to(schema)
     try:
-        await migrate.ready(route)
+        await migrate.ready(client)
     finally:
-        route.drop()
+        client.drop()
 
 
 async def apply(schema: str, options: str = "") -> list[str]:
@@ -111,11 +111,11 @@ def told(schema: str) -> int:
 
 
 async def layout_of(schema: str) -> layout.Layout:
-    route = route_to(schema)
+    client = route_to(schema)
     try:
-        return await migrate.look(route)
+        return await migrate.look(client)
     finally:
-        route.drop()
+        client.drop()
 
 
 # -- a fresh one
@@ -430,7 +430,7 @@ async def test_a_claim_under_way_ends_in_the_verbs_of_the_next_release(tmp_path:
         ids = await place.add_many(2, limits=("k",))
         hand = place.hand()
         await hand.beat()
-        with place.holding("SELECT lp.lock_1(1)"):
+        with place.holding("SELECT lp.lock(:FLOOR)"):
             claim = start(hand.take())
             await place.until_waiting(1)
             await asyncio.to_thread(limpet, new, "migrate", *words)

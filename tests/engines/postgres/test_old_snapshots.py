@@ -132,7 +132,7 @@ async def test_claims_under_a_limit_stay_flat(place: Namespace, ways: list[JobOp
 
 
 @pytest.mark.matrix("a known cost, measured to be seen when it goes")
-@pytest.mark.xfail(strict=True, reason="61_choosing walks over all places that members have left since")
+@pytest.mark.xfail(strict=True, reason="61_choose walks over all places that members have left since")
 async def test_claims_from_groups_stay_flat(place: Namespace) -> None:
     before, after = await touched(place, GROUPS, READER, JOBS // 4)
     assert after < 1.5 * before

@@ -84,7 +84,7 @@ async def test_a_job_that_begins_to_run_after_the_look_for_those_that_run_is_fou
     id, hand, now = await place.add(), place.hand(), place.clock.now_ms
     query = f"SELECT answers FROM lp.cancel_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 'enough', {force}, {now})"
     with place.holding(GRAPH) as graph:
-        cancel = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again by itself
+        cancel = start(asyncio.to_thread(place.ask, query))  # without a client, which would ask again by itself
         await place.until_waiting(1)
         job = await hand.take()
         with place.holding("SELECT FROM lp.running FOR UPDATE"):
@@ -169,7 +169,7 @@ async def test_a_retry_takes_the_key_before_the_graph_as_an_enqueue_does(place: 
     now = place.clock.now_ms
     query = f"SELECT answers FROM lp.retry_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 0, NULL, '{{}}', {now})"
     with place.holding(GRAPH):
-        retry = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again after a deadlock
+        retry = start(asyncio.to_thread(place.ask, query))  # without a client, which would ask again after a deadlock
         await place.until_waiting(1)
         enqueue = start(other.put(place.job(after=(parent,), unique=key)))
         await place.until_waiting(2)
@@ -188,7 +188,7 @@ async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place
         await other.joined.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
         cancel = start(other.cancel(id))
         await place.until_waiting(1)
-        assert place.ask("SELECT lp.try_lock_1(2)") == [(True,)]
+        assert place.ask("SELECT lp.try_lock(:GRAPH)") == [(True,)]
         await soon(hand.bury(job))
         assert await place.state(child) is State.cancelled
         line.commit()
@@ -199,7 +199,7 @@ async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place
 async def test_who_has_waited_long_enough_for_somebodys_transaction_is_told_for_which_job(place: Place) -> None:
     key, other = Unique("k", on_duplicate="replace"), await place.another()
     id, free = await place.add(unique=key, delay_ms=60_000), await place.add()
-    place.ask("ALTER FUNCTION lp.outwait_1 SET lock_timeout = '10ms'")
+    place.ask("ALTER FUNCTION lp.wait_for_release SET lock_timeout = '10ms'")
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
         await other.joined.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
         with pytest.raises(StoreUnreachable, match=f"job {id_text(id)} was replaced") as caught:
@@ -275,7 +275,7 @@ async def test_whoever_reads_a_log_to_its_end_has_missed_nothing(place: Place) -
 async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limpet.stores.watching.LOOK_S", 600)  # before it would look again
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 600)  # before it would look again
     id, other = await place.add(), await place.another()
     hand = place.hand()
     job = await hand.take()

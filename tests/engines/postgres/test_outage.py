@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
-from limpet.stores.postgres.ear import Ear
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
+from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
 from limpet.stores.waiters import WORK, Waiters
 from tests.engines.postgres.ways import PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
 from tests.servers.door import door
@@ -24,7 +24,7 @@ from tests.servers.postgres import PostgresServer, own
 from tests.servers.process import running
 from tests.servers.servant import servant
 
-SOON_S = 30.0  # half of the time that a route has here to try again and again
+SOON_S = 30.0  # half of the time that a client has here to try again and again
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-async def route(server: PostgresServer) -> AsyncIterator[Route]:
-    route = route_to(server, PATIENT)
-    yield route
-    route.drop()
+async def client(server: PostgresServer) -> AsyncIterator[Client]:
+    client = route_to(server, PATIENT)
+    yield client
+    client.drop()
 
 
 async def under_way(server: PostgresServer) -> None:
@@ -49,12 +49,12 @@ async def under_way(server: PostgresServer) -> None:
 
 
 async def test_a_killed_server_is_found_again_when_it_is_back(
-    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+    server: PostgresServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="limpet.stores.postgres")
-    await pid(route)
+    await pid(client)
     server.kill()
-    waiting = [asyncio.create_task(pid(route)) for _ in range(20)]
+    waiting = [asyncio.create_task(pid(client)) for _ in range(20)]
     await until(lambda: caplog.records)
     server.start()
     await asyncio.gather(*waiting)
@@ -63,10 +63,12 @@ async def test_a_killed_server_is_found_again_when_it_is_back(
     assert "again" in messages[1]
 
 
-async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(server: PostgresServer, route: Route) -> None:
+async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(
+    server: PostgresServer, client: Client
+) -> None:
     server.ask("CREATE TABLE done (n integer)")
     slow = "INSERT INTO public.done SELECT 1 FROM pg_sleep(%b::double precision) RETURNING n"
-    waiting = asyncio.create_task(route.row(slow, (0.5,), verb="test"))
+    waiting = asyncio.create_task(client.row(slow, (0.5,), verb="test"))
     await under_way(server)
     server.kill()
     server.start()
@@ -74,8 +76,8 @@ async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(server:
     assert server.ask("SELECT count(*) FROM done") == [(1,)]
 
 
-async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, route: Route) -> None:
-    waiting = asyncio.create_task(route.row(SLEEP, (60,), verb="pay", repeat=False))
+async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, client: Client) -> None:
+    waiting = asyncio.create_task(client.row(SLEEP, (60,), verb="pay", repeat=False))
     await under_way(server)
     server.kill()
     with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
@@ -83,13 +85,13 @@ async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, r
     assert caught.value.fix == "check whether the job was stored before you retry"
 
 
-async def test_a_restart_in_good_order_is_survived_by_everybody(server: PostgresServer, route: Route) -> None:
+async def test_a_restart_in_good_order_is_survived_by_everybody(server: PostgresServer, client: Client) -> None:
     working = True
 
     async def work() -> int:
         calls = 0
         while working:
-            await route.row("SELECT %b::integer, pg_sleep(0.005)", (1,), verb="test")
+            await client.row("SELECT %b::integer, pg_sleep(0.005)", (1,), verb="test")
             calls += 1
         return calls
 
@@ -97,24 +99,24 @@ async def test_a_restart_in_good_order_is_survived_by_everybody(server: Postgres
     for _ in range(2):
         await asyncio.sleep(0.2)
         server.restart()
-    await pid(route)
+    await pid(client)
     working = False
     assert all(calls > 0 for calls in await asyncio.gather(*workers))
 
 
 async def test_a_connection_that_somebody_cut_while_it_was_idle_is_replaced_in_silence(
-    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+    server: PostgresServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        server.ask("SELECT pg_terminate_backend(%s)", await pid(route))
-        assert await pid(route)
+        server.ask("SELECT pg_terminate_backend(%s)", await pid(client))
+        assert await pid(client)
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
-async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: PostgresServer, route: Route) -> None:
-    number = await pid(route)
+async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: PostgresServer, client: Client) -> None:
+    number = await pid(client)
     with held(server):
-        waiting = asyncio.create_task(route.row(WAIT, verb="test"))
+        waiting = asyncio.create_task(client.row(WAIT, verb="test"))
         await until_waiting(server, 1)
         server.ask("SELECT pg_terminate_backend(%s)", number)
         await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE pid = %s", number) == [])
@@ -123,10 +125,10 @@ async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: Postgre
 
 async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadline(server: PostgresServer) -> None:
     server.kill()
-    route = Route(parse_postgres(f"postgresql://ada:hunter2@127.0.0.1:{server.port}/x?timeout=0.4"), "limpet")
+    client = Client(parse_postgres(f"postgresql://ada:hunter2@127.0.0.1:{server.port}/x?timeout=0.4"), "limpet")
     start = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
-        await route.row(PID, verb="enqueue")
+        await client.row(PID, verb="enqueue")
     assert 0.3 < time.monotonic() - start < TIMEOUT_S
     text = str(caught.value)
     assert f"127.0.0.1:{server.port}" in text
@@ -134,7 +136,7 @@ async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadli
     assert "nothing was sent" in text
     assert "hunter2" not in text
     assert caught.value.verb == "enqueue"
-    route.drop()
+    client.drop()
 
 
 async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer) -> None:
@@ -147,51 +149,51 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer
         knocks += 1
 
     async with door(slam, server.port) as port:
-        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=3&sslmode=disable"), "limpet")
-        answers = await asyncio.gather(*(pid(route) for _ in range(100)), return_exceptions=True)
-        route.drop()
+        client = Client(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=3&sslmode=disable"), "limpet")
+        answers = await asyncio.gather(*(pid(client) for _ in range(100)), return_exceptions=True)
+        client.drop()
     assert all(isinstance(answer, StoreUnreachable) for answer in answers)
     assert 2 <= knocks <= 16
 
 
 async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_it_lives(
-    server: PostgresServer, route: Route
+    server: PostgresServer, client: Client
 ) -> None:
-    await pid(route)
+    await pid(client)
     server.freeze()
     start = time.monotonic()
     with pytest.raises(StoreTimeout, match=r"did not answer within 0\.5 s; it may have happened all the same"):
-        await route.rows(PID, verb="test", timeout_s=0.5)
+        await client.rows(PID, verb="test", timeout_s=0.5)
     assert 0.4 < time.monotonic() - start < SOON_S
     with pytest.raises(StoreUnreachable):
-        await route.rows(PID, verb="test", timeout_s=0.5)
+        await client.rows(PID, verb="test", timeout_s=0.5)
     server.thaw()
-    assert await pid(route)
+    assert await pid(client)
 
 
 async def test_a_statement_that_nobody_waits_for_any_more_is_stopped_on_the_server(
-    server: PostgresServer, route: Route
+    server: PostgresServer, client: Client
 ) -> None:
     """It may wait for a lock, and hold others."""
-    await pid(route)
+    await pid(client)
     with pytest.raises(StoreTimeout):
-        await route.rows(SLEEP, (600,), verb="test", timeout_s=0.4)
+        await client.rows(SLEEP, (600,), verb="test", timeout_s=0.4)
     await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'") == [])
-    assert await pid(route)
+    assert await pid(client)
 
 
 async def test_an_answer_that_got_lost_and_no_server_until_the_deadline_may_have_happened(
-    server: PostgresServer, route: Route
+    server: PostgresServer, client: Client
 ) -> None:
-    await pid(route)
-    waiting = asyncio.create_task(route.rows(SLEEP, (60,), verb="settle", timeout_s=4))
+    await pid(client)
+    waiting = asyncio.create_task(client.rows(SLEEP, (60,), verb="settle", timeout_s=4))
     await under_way(server)
     server.kill()
     with pytest.raises(StoreTimeout, match="it may have happened all the same"):
         await waiting
 
 
-async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer, route: Route) -> None:
+async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer, client: Client) -> None:
     server.ask("CREATE TABLE two (id integer PRIMARY KEY, n integer)")
     server.ask("INSERT INTO two VALUES (1, 0), (2, 0)")
     server.ask("ALTER DATABASE postgres SET deadlock_timeout = '20ms'")
@@ -204,7 +206,7 @@ async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer, r
         other.execute("SET deadlock_timeout = '10min'")  # it is not the one that gives way
         other.execute("UPDATE two SET n = n + 1 WHERE id = 2")
         with held(server):
-            waiting = asyncio.create_task(route.row("SELECT public.both_of_them()", verb="test"))
+            waiting = asyncio.create_task(client.row("SELECT public.both_of_them()", verb="test"))
             await until_waiting(server, 1)
             back = asyncio.to_thread(other.execute, "UPDATE two SET n = n + 1 WHERE id = 1")
             meeting = asyncio.create_task(back)
@@ -218,12 +220,12 @@ async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer, r
 
 async def test_the_error_of_a_store_that_cannot_be_reached_is_the_same_for_all(server: PostgresServer) -> None:
     server.kill()
-    route = route_to(server, "timeout=0.3")
-    for call in (route.row(PID, verb="a"), route.rows(PID, verb="a"), route.change(PID, verb="a")):
+    client = route_to(server, "timeout=0.3")
+    for call in (client.row(PID, verb="a"), client.rows(PID, verb="a"), client.change(PID, verb="a")):
         with pytest.raises(StoreError) as caught:
             await call
         assert type(caught.value) is StoreUnreachable
-    route.drop()
+    client.drop()
 
 
 # -- another server takes over
@@ -254,17 +256,17 @@ def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups() -> None:
 
 
 async def _fail_over(server: PostgresServer, standby: PostgresServer, url: PostgresUrl) -> None:
-    route, waiters = Route(url, "limpet"), Waiters()
-    ear = Ear(url, "hears", waiters)
-    await ear.hear("one")
+    client, waiters = Client(url, "limpet"), Waiters()
+    receiver = WakeupReceiver(url, "hears", waiters)
+    await receiver.subscribe("one")
     sleeping = asyncio.create_task(waiters.sleep(b"one", 100))
     insert = "INSERT INTO public.done VALUES (%b::integer) ON CONFLICT DO NOTHING"
-    await asyncio.gather(*(route.rows(insert, (number,), verb="test") for number in range(20)))
-    waiting = [asyncio.create_task(route.rows(insert, (number,), verb="test")) for number in range(20, 40)]
+    await asyncio.gather(*(client.rows(insert, (number,), verb="test") for number in range(20)))
+    waiting = [asyncio.create_task(client.rows(insert, (number,), verb="test")) for number in range(20, 40)]
     await asyncio.sleep(0)
     server.kill()
     standby.ask("SELECT pg_promote()", timeout_s=60)
     await asyncio.gather(*waiting)
     assert WORK in await sleeping, "what was told meanwhile is gone with the other server"
-    ear.drop()
-    route.drop()
+    receiver.drop()
+    client.drop()

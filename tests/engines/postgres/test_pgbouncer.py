@@ -15,7 +15,7 @@ from limpet.core.jobs.state import State
 from limpet.stores.asking import examined
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
 from limpet_contract import behaviours as contract
 from limpet_contract.bench import Bench
@@ -107,60 +107,60 @@ async def deaf(pool: PgBouncer) -> AsyncIterator[Bench]:
 
 
 async def test_nothing_is_prepared_where_somebody_else_may_get_the_session(pool: PgBouncer) -> None:
-    route = Route(parse_postgres(pool.url), "limpet")
+    client = Client(parse_postgres(pool.url), "limpet")
     for number in range(5):
-        assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
-    assert await route.rows("SELECT 1 FROM pg_prepared_statements", verb="test") == []
-    assert route.pooled
-    route.drop()
+        assert await client.row("SELECT %b::bigint", (number,), verb="test") == (number,)
+    assert await client.rows("SELECT 1 FROM pg_prepared_statements", verb="test") == []
+    assert client.pooled
+    client.drop()
 
 
 async def test_where_the_pool_keeps_prepared_statements_they_can_be_asked_for() -> None:
     with pooled(shared(POSTGRES), prepared=100) as pool:
-        route = Route(parse_postgres(f"{pool.url}?prepare=yes"), "limpet")
+        client = Client(parse_postgres(f"{pool.url}?prepare=yes"), "limpet")
         for number in range(50):
-            assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
-        answers = await asyncio.gather(*(route.row("SELECT %b::bigint", (n,), verb="test") for n in range(50)))
+            assert await client.row("SELECT %b::bigint", (number,), verb="test") == (number,)
+        answers = await asyncio.gather(*(client.row("SELECT %b::bigint", (n,), verb="test") for n in range(50)))
         assert answers == [(number,) for number in range(50)]
-        route.drop()
+        client.drop()
 
 
 async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBouncer) -> None:
-    route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
-    await route.row("SELECT 1", verb="test")
+    client = Client(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
+    await client.row("SELECT 1", verb="test")
     with pytest.raises(Exception, match="did not answer within"):
-        await route.rows("SELECT pg_sleep(77)", verb="test", timeout_s=0.4)
+        await client.rows("SELECT pg_sleep(77)", verb="test", timeout_s=0.4)
     deadline = time.monotonic() + 60
     running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(77)%' AND state = 'active'"
     while shared(POSTGRES).ask(running):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
-    assert await route.row("SELECT 1", verb="test") == (1,)
-    route.drop()
+    assert await client.row("SELECT 1", verb="test") == (1,)
+    client.drop()
 
 
 async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -> None:
     with own(POSTGRES) as server, pooled(server) as pool:
-        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
-        assert await route.row("SELECT 1", verb="test") == (1,)
+        client = Client(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
+        assert await client.row("SELECT 1", verb="test") == (1,)
         server.kill()
-        waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]
+        waiting = [asyncio.create_task(client.row("SELECT 2", verb="test")) for _ in range(5)]
         await asyncio.sleep(0.3)
         server.start()
         assert await asyncio.gather(*waiting) == [(2,)] * 5
-        route.drop()
+        client.drop()
 
 
 async def test_a_pool_that_is_started_again_is_found_again() -> None:
     with pooled(shared(POSTGRES)) as pool:
-        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
-        assert await route.row("SELECT 1", verb="test") == (1,)
+        client = Client(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
+        assert await client.row("SELECT 1", verb="test") == (1,)
         pool.kill()
-        waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]
+        waiting = [asyncio.create_task(client.row("SELECT 2", verb="test")) for _ in range(5)]
         await asyncio.sleep(0.3)
         pool.start()
         assert await asyncio.gather(*waiting) == [(2,)] * 5
-        route.drop()
+        client.drop()
 
 
 # -- without a way past the pool

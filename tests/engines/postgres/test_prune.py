@@ -79,7 +79,9 @@ async def test_a_step_does_not_walk_over_what_the_last_one_removed(place: Place)
     with place.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM lp.done"):
         for _ in range(19):
             assert await place.store.prune(Retention(succeeded_ms=0), now_ms=now) == 1_000
-        query = f"SELECT * FROM lp.outlived_1(4::smallint, (SELECT at_ms FROM lp.pruned WHERE what = '4'), {now}, 1000)"
+        query = (
+            f"SELECT * FROM lp.lock_outlived(4::smallint, (SELECT at_ms FROM lp.pruned WHERE what = '4'), {now}, 1000)"
+        )
         plan = place.ask(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")[0][0][0]["Plan"]
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 3_000  # one for each row, and a few
     assert await prune(place, Retention(succeeded_ms=0)) >= 1_000

@@ -100,7 +100,7 @@ async def test_counts_stay_what_they_are_while_they_are_folded(place: Place) -> 
     await hand.bury(await hand.take())
     before, causes = await place.store.count(), await place.store.causes()
     other = await place.another()
-    with place.holding("SELECT lp.lock_1(1)"):
+    with place.holding("SELECT lp.lock(:FLOOR)"):
         fold = start(place.store.prune(Retention(), now_ms=place.clock.now_ms))
         await place.until_waiting(1)  # it has folded, and wants to write the lanes' numbers
         assert await other.store.count() == before
@@ -152,7 +152,7 @@ async def test_a_lane_stays_while_its_jobs_are_not_yet_folded(place: Place) -> N
     assert place.ask("SELECT jobs FROM lp.lane_now") == [(0,)]  # it stays for an hour
     place.clock.advance(2 * HOUR_MS)
     later = await place.add(group="g", delay_ms=HOUR_MS)
-    with place.holding("SELECT lp.lock_1(4)"):  # somebody else is folding
+    with place.holding("SELECT lp.lock(:FOLD)"):  # somebody else is folding
         await place.store.prune(Retention(), now_ms=place.clock.now_ms)
     place.clock.advance(HOUR_MS)
     assert await place.hand().ids() == [later]

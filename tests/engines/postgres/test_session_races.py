@@ -72,11 +72,11 @@ async def test_one_who_has_beaten_since_the_look_is_not_silent(place: Place) -> 
     # The first session that is locked takes its time, and meanwhile the second beats.
     slowly = "SELECT CASE session WHEN ''a'' THEN pg_advisory_xact_lock(77) IS NOT NULL ELSE true END"
     place.ask(f"CREATE FUNCTION lp.slowly(session text) RETURNS boolean LANGUAGE sql VOLATILE AS '{slowly}'")
-    place.ask("ALTER FUNCTION lp.silent_1(bigint) RENAME TO quick_1")
-    ((body,),) = place.ask("SELECT pg_get_functiondef('lp.quick_1(bigint)'::regprocedure)")
+    place.ask("ALTER FUNCTION lp.lock_silent(bigint) RENAME TO quick")
+    ((body,),) = place.ask("SELECT pg_get_functiondef('lp.quick(bigint)'::regprocedure)")
     assert "deadline_ms <= p_since" in body
     place.ask(
-        body.replace("quick_1", "silent_1").replace(
+        body.replace("quick", "lock_silent").replace(
             "deadline_ms <= p_since", "deadline_ms <= p_since AND lp.slowly(id)"
         )
     )

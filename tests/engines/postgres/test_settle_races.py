@@ -319,10 +319,10 @@ class TestDependents:
         child = ground.job(after=(parent.id,))
         ground.enqueue(parent)
         with ground.open() as line:
-            ground.one("SELECT lp.lock_1(2)", line=line)  # as a cancel begins
+            ground.one("SELECT lp.lock(:GRAPH)", line=line)  # as a cancel begins
             added = ground.start(lambda late: ground.enqueue(child, line=late))
             added.waits()
-            assert ground.one("SELECT lp.cancel_waiting_1(%s, 'no', %s)", parent.id, NOW, line=line)
+            assert ground.one("SELECT lp.cancel_waiting(%s, 'no', %s)", parent.id, NOW, line=line)
             line.commit()
             added.answer()
         assert [ground.state(parent.id), ground.state(child.id)] == [CANCELLED, CANCELLED]
@@ -428,7 +428,7 @@ class TestChildrenOfCallersTransactions:
         return id
 
     def look(self, ground: Ground, child: bytes) -> bool:
-        return bool(ground.one("SELECT lp.file_check_1(%s, %s)", child, NOW))
+        return bool(ground.one("SELECT lp.apply_child_post(%s, %s)", child, NOW))
 
     def test_a_parent_that_is_just_ending_is_looked_at_again(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -474,7 +474,7 @@ class TestChildrenOfCallersTransactions:
         parent, _ = ground.running()
         child = self.child(ground, parent)
         with ground.open() as line:
-            ground.one("SELECT lp.lock_1(2)", line=line)
+            ground.one("SELECT lp.lock(:GRAPH)", line=line)
             assert not self.look(ground, child)
 
     def test_a_dead_parent_that_is_just_tried_again_is_looked_at_again(self, ground: Ground) -> None:
@@ -498,10 +498,10 @@ class TestVeryManyChildren:
         assert ground.one("SELECT count(*) FROM lp.fan WHERE parent = %s", parent) == 1
         with ground.open() as line:
             line.execute(ground.schema.sql("SELECT 1 FROM lp.wait WHERE id = %s FOR UPDATE"), (children[-1],))
-            assert ground.one("SELECT lp.fan_out_1(%s)", NOW)
+            assert ground.one("SELECT lp.fan_out(%s)", NOW)
             assert [ground.state(child) for child in children[-2:]] == [READY, BLOCKED]
             line.commit()
-        while ground.one("SELECT lp.fan_out_1(%s)", NOW):
+        while ground.one("SELECT lp.fan_out(%s)", NOW):
             pass
         assert {ground.state(child) for child in children} == {READY}
         assert ground.one("SELECT count(*) FROM lp.fan WHERE parent = %s", parent) == 0
@@ -688,7 +688,7 @@ def sweep(ground: Ground, *, line: Line | None = None) -> int:
 
 
 def finish(ground: Ground, now_ms: int, *, line: Line | None = None) -> int:
-    return int(ground.one("SELECT lp.finish_settled_1(9, %s)", now_ms, line=line))
+    return int(ground.one("SELECT lp.finish_settled(9, %s)", now_ms, line=line))
 
 
 def save(ground: Ground, id: bytes, token: int, *, line: Line) -> bool:

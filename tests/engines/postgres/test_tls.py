@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import StoreError
-from limpet.stores.postgres.ear import Ear
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
 from limpet.stores.waiters import WORK, Waiters
 from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own
@@ -57,22 +57,24 @@ def url_of(server: PostgresServer, options: str) -> str:
 
 async def test_statements_travel_under_tls(secure: tuple[PostgresServer, Path]) -> None:
     server, known = secure
-    route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "limpet")
-    (safe,) = await route.row("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", verb="test")
+    client = Client(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "limpet")
+    (safe,) = await client.row("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", verb="test")
     assert safe
-    route.drop()
+    client.drop()
 
 
 @pytest.mark.parametrize("size", [1, 8_000, 8_192, 16_383, 16_384, 16_385, 24_000, 65_536, 1_000_000, 5_000_001])
 async def test_no_rest_of_an_answer_stays_in_a_buffer(secure: tuple[PostgresServer, Path], size: int) -> None:
     """TLS reads whole records of 16 KiB; a rest that the driver did not take makes no socket readable."""
     server, _ = secure
-    route = Route(parse_postgres(url_of(server, "sslmode=require&timeout=60")), "limpet")
+    client = Client(parse_postgres(url_of(server, "sslmode=require&timeout=60")), "limpet")
     for _ in range(3):
-        assert await route.row("SELECT %b::bytea", (bytes(size),), verb="test") == (bytes(size),)
-        rows = await route.rows("SELECT repeat('x', %b::integer / 100) FROM generate_series(1, 100)", (size,), verb="t")
+        assert await client.row("SELECT %b::bytea", (bytes(size),), verb="test") == (bytes(size),)
+        rows = await client.rows(
+            "SELECT repeat('x', %b::integer / 100) FROM generate_series(1, 100)", (size,), verb="t"
+        )
         assert len(rows) == 100
-    route.drop()
+    client.drop()
 
 
 async def test_wake_ups_are_heard_under_tls(secure: tuple[PostgresServer, Path]) -> None:
@@ -80,13 +82,15 @@ async def test_wake_ups_are_heard_under_tls(secure: tuple[PostgresServer, Path])
     server.ask("CREATE SCHEMA hears")
     server.ask("CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all' $$")
     waiters = Waiters()
-    ear = Ear(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters)
-    address = await ear.hear("one")
+    receiver = WakeupReceiver(
+        parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters
+    )
+    address = await receiver.subscribe("one")
     sleeping = [asyncio.create_task(waiters.sleep(b"s%d" % number, 60)) for number in range(300)]
     await asyncio.sleep(0)
     server.ask("SELECT pg_notify(%s, 'ws' || g) FROM generate_series(0, 299) AS g", address)
     assert await asyncio.gather(*sleeping) == [{WORK}] * 300
-    ear.drop()
+    receiver.drop()
 
 
 async def test_a_server_that_is_not_who_it_should_be_is_refused_at_once(
@@ -95,15 +99,15 @@ async def test_a_server_that_is_not_who_it_should_be_is_refused_at_once(
     server, known = secure
     certificate(tmp_path, "localhost")
     for options in (f"sslrootcert={tmp_path / FILES[0]}", "sslrootcert=/nowhere/ca.pem"):
-        route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=60&{options}")), "limpet")
+        client = Client(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=60&{options}")), "limpet")
         async with asyncio.timeout(30):
             with pytest.raises(StoreError, match="certificate") as caught:
-                await route.row("SELECT 1", verb="test")
+                await client.row("SELECT 1", verb="test")
         assert not caught.value.retryable
         assert "sslrootcert" in caught.value.fix
-        route.drop()
+        client.drop()
     url = f"postgresql://postgres@127.0.0.1:{server.port}/postgres?sslmode=verify-full&sslrootcert={known}"
-    route = Route(parse_postgres(url), "limpet")
+    client = Client(parse_postgres(url), "limpet")
     with pytest.raises(StoreError, match="does not match host name"):
-        await route.row("SELECT 1", verb="test")
-    route.drop()
+        await client.row("SELECT 1", verb="test")
+    client.drop()

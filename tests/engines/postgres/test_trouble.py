@@ -22,10 +22,10 @@ from limpet.core.errors import (
     UnknownParent,
     UsageError,
 )
-from limpet.stores.postgres import line as line_module
+from limpet.stores.postgres import connection as connection_module
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.line import Refusal, open_line
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
+from limpet.stores.postgres.connection import Refusal, open_connection
 from limpet.stores.postgres.trouble import REMEDIES, refused, remedy_of
 from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import PATIENT, until
@@ -34,7 +34,7 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own, shared
 
 ONE = "SELECT 1"
-SOON_S = 30.0  # half of the time that a route has here to try again and again
+SOON_S = 30.0  # half of the time that a client has here to try again and again
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-async def route() -> AsyncIterator[Route]:
-    route = Route(parse_postgres(f"{shared(POSTGRES).url}?{PATIENT}"), "limpet")
-    yield route
-    route.drop()
+async def client() -> AsyncIterator[Client]:
+    client = Client(parse_postgres(f"{shared(POSTGRES).url}?{PATIENT}"), "limpet")
+    yield client
+    client.drop()
 
 
-def route_as(server: PostgresServer, login: str, database: str = "postgres", options: str = PATIENT) -> Route:
-    return Route(parse_postgres(f"postgresql://{login}@127.0.0.1:{server.port}/{database}?{options}"), "limpet")
+def route_as(server: PostgresServer, login: str, database: str = "postgres", options: str = PATIENT) -> Client:
+    return Client(parse_postgres(f"postgresql://{login}@127.0.0.1:{server.port}/{database}?{options}"), "limpet")
 
 
 def rule(server: PostgresServer, *lines: str) -> None:
@@ -64,12 +64,12 @@ def rule(server: PostgresServer, *lines: str) -> None:
         assert time.monotonic() < deadline
 
 
-async def refusal(route: Route, error: type[LimpetError], sql: str = ONE) -> LimpetError:
+async def refusal(client: Client, error: type[LimpetError], sql: str = ONE) -> LimpetError:
     """What a call ends in, and soon."""
     start = time.monotonic()
     with pytest.raises(LimpetError) as caught:
-        await route.row(sql, verb="enqueue")
-    route.drop()
+        await client.row(sql, verb="enqueue")
+    client.drop()
     assert time.monotonic() - start < SOON_S
     assert type(caught.value) is error
     assert caught.value.fix
@@ -87,9 +87,9 @@ async def test_a_wrong_password_is_said_at_once(server: PostgresServer) -> None:
     assert "does not accept this user and password" in error.message
     error = await refusal(route_as(server, "ada"), StoreError)
     assert "no password supplied" in error.message
-    route = route_as(server, "ada:right")
-    assert await route.row(ONE, verb="enqueue") == (1,)
-    route.drop()
+    client = route_as(server, "ada:right")
+    assert await client.row(ONE, verb="enqueue") == (1,)
+    client.drop()
 
 
 async def test_a_user_who_is_not_let_in_is_said_at_once(server: PostgresServer) -> None:
@@ -106,8 +106,8 @@ async def test_a_missing_database_is_said_at_once() -> None:
 
 
 async def test_a_server_without_tls_is_said_at_once() -> None:
-    route = route_as(shared(POSTGRES), "postgres", options=f"{PATIENT}&sslmode=require")
-    assert "sslmode" in (await refusal(route, StoreError)).fix
+    client = route_as(shared(POSTGRES), "postgres", options=f"{PATIENT}&sslmode=require")
+    assert "sslmode" in (await refusal(client, StoreError)).fix
 
 
 async def test_an_option_that_libpq_does_not_take_is_said_at_once() -> None:
@@ -117,8 +117,8 @@ async def test_an_option_that_libpq_does_not_take_is_said_at_once() -> None:
 
 
 async def test_a_host_that_has_no_address_is_waited_for_and_then_named() -> None:
-    route = Route(parse_postgres("postgresql://u:hunter2@no.such.host.invalid/x?timeout=0.5"), "limpet")
-    error = await refusal(route, StoreUnreachable)
+    client = Client(parse_postgres("postgresql://u:hunter2@no.such.host.invalid/x?timeout=0.5"), "limpet")
+    error = await refusal(client, StoreUnreachable)
     assert "no.such.host.invalid" in error.message
 
 
@@ -128,24 +128,24 @@ async def test_too_many_connections_are_waited_for_and_then_named() -> None:
         error = await refusal(route_as(server, "postgres", options="timeout=4"), StoreUnreachable)
         assert "has no connection left for us" in error.message
         assert "max_connections" in error.fix
-        route = route_as(server, "postgres")
-        waiting = asyncio.create_task(route.row(ONE, verb="enqueue"))
+        client = route_as(server, "postgres")
+        waiting = asyncio.create_task(client.row(ONE, verb="enqueue"))
         await asyncio.sleep(0.3)
         assert not waiting.done()
         for other in others:
             other.close()
         assert await waiting == (1,)
-        route.drop()
+        client.drop()
 
 
 async def test_where_few_connections_are_left_fewer_do() -> None:
     """The first is all that is needed; that there are no more is nobody's trouble."""
     with own(POSTGRES, max_connections=5, superuser_reserved_connections=0) as server:
         others = [psycopg.connect(server.url) for _ in range(4)]
-        route = route_as(server, "postgres", options=f"{PATIENT}&pool=4")
-        answers = await asyncio.gather(*(route.row(ONE, verb="enqueue") for _ in range(30)))
+        client = route_as(server, "postgres", options=f"{PATIENT}&pool=4")
+        answers = await asyncio.gather(*(client.row(ONE, verb="enqueue") for _ in range(30)))
         assert answers == [(1,)] * 30
-        route.drop()
+        client.drop()
         for other in others:
             other.close()
 
@@ -161,12 +161,12 @@ async def test_a_standby_is_waited_for_until_it_is_none_and_then_named(server: P
     error = await refusal(route_as(server, "postgres", options="timeout=4"), StoreUnreachable)
     assert "it is a standby" in error.message
     assert "name the primary" in error.fix
-    route = route_as(server, "postgres")
-    waiting = asyncio.create_task(route.row(ONE, verb="enqueue"))
+    client = route_as(server, "postgres")
+    waiting = asyncio.create_task(client.row(ONE, verb="enqueue"))
     await asyncio.sleep(0.2)
     server.ask("SELECT pg_promote()", timeout_s=60)
     assert await waiting == (1,)
-    route.drop()
+    client.drop()
 
 
 async def test_of_several_servers_the_one_that_takes_jobs_is_found(server: PostgresServer) -> None:
@@ -175,26 +175,26 @@ async def test_of_several_servers_the_one_that_takes_jobs_is_found(server: Postg
         (standby.data / "standby.signal").touch()
         standby.start()
         hosts = f"127.0.0.1:1,127.0.0.1:{standby.port},127.0.0.1:{server.port}"
-        route = Route(parse_postgres(f"postgresql://postgres@{hosts}/postgres?{PATIENT}"), "limpet")
-        assert await route.row("SELECT pg_is_in_recovery()", verb="enqueue") == (False,)
-        route.drop()
+        client = Client(parse_postgres(f"postgresql://postgres@{hosts}/postgres?{PATIENT}"), "limpet")
+        assert await client.row("SELECT pg_is_in_recovery()", verb="enqueue") == (False,)
+        client.drop()
 
 
 async def test_a_server_that_becomes_read_only_is_left_and_tried_again(server: PostgresServer) -> None:
     server.ask("CREATE TABLE t (n integer)")
-    route = route_as(server, "postgres")
+    client = route_as(server, "postgres")
     insert = "INSERT INTO public.t VALUES (1) RETURNING n"
-    assert await route.row(insert, verb="enqueue") == (1,)
+    assert await client.row(insert, verb="enqueue") == (1,)
     server.ask("ALTER SYSTEM SET default_transaction_read_only = on")
     server.ask("SELECT pg_reload_conf()")
     await until(lambda: server.ask("SHOW default_transaction_read_only") == [("on",)])
-    waiting = asyncio.create_task(route.row(insert, verb="enqueue"))
+    waiting = asyncio.create_task(client.row(insert, verb="enqueue"))
     await asyncio.sleep(0.3)
     assert not waiting.done()
     server.ask("ALTER SYSTEM RESET default_transaction_read_only")  # itself no change of data
     server.ask("SELECT pg_reload_conf()")
     assert await waiting == (1,)
-    route.drop()
+    client.drop()
 
 
 async def test_another_isolation_than_read_committed_is_refused_with_the_way_to_change_it(
@@ -208,7 +208,7 @@ async def test_another_isolation_than_read_committed_is_refused_with_the_way_to_
 
 
 async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module, "OLDEST", 990_000)
+    monkeypatch.setattr(connection_module, "OLDEST", 990_000)
     error = await refusal(route_as(shared(POSTGRES), "postgres"), StoreError)
     assert f"it is PostgreSQL {POSTGRES.removeprefix('postgres-')}" in error.message
     assert "upgrade" in error.fix
@@ -217,10 +217,10 @@ async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPat
 # -- statements that are refused
 
 
-async def test_what_is_missing_in_the_schema_names_the_command_that_makes_it(route: Route) -> None:
+async def test_what_is_missing_in_the_schema_names_the_command_that_makes_it(client: Client) -> None:
     for sql in ("SELECT lp.missing_1(1)", "SELECT * FROM lp.missing", "SELECT missing.f(1)"):
         with pytest.raises(SchemaOutdated) as caught:
-            await route.row(sql, verb="claim")
+            await client.row(sql, verb="claim")
         assert "limpet migrate" in caught.value.fix
 
 
@@ -238,10 +238,10 @@ RAISE = "DO $$ BEGIN RAISE EXCEPTION 'job 3: {0} is unknown' USING ERRCODE = '{0
 
 @pytest.mark.parametrize(("code", "error"), [("LP001", UnknownParent), ("LP002", QueueDraining), ("LP003", UsageError)])
 async def test_what_the_functions_say_of_the_caller_is_said_to_the_caller(
-    route: Route, code: str, error: type[UsageError]
+    client: Client, code: str, error: type[UsageError]
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        await route.row(RAISE.format(code), verb="enqueue")
+        await client.row(RAISE.format(code), verb="enqueue")
     assert type(caught.value) is error
     assert (caught.value.message, caught.value.fix) == (f"job 3: {code} is unknown", "name another")
 
@@ -261,11 +261,11 @@ async def test_what_the_functions_say_of_the_caller_is_said_to_the_caller(
     ],
 )
 async def test_what_asking_again_does_not_change_is_said_at_once(
-    route: Route, code: str, error: type[StoreError]
+    client: Client, code: str, error: type[StoreError]
 ) -> None:
     start = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        await route.row(RAISE.format(code), verb="settle")
+        await client.row(RAISE.format(code), verb="settle")
     assert time.monotonic() - start < SOON_S
     assert type(caught.value) is error
     assert caught.value.verb == "settle"
@@ -273,19 +273,19 @@ async def test_what_asking_again_does_not_change_is_said_at_once(
     assert f"{code} is unknown" in caught.value.message
     assert caught.value.fix
     assert isinstance(caught.value.__cause__, Refusal)
-    assert await route.row(ONE, verb="test") == (1,)
+    assert await client.row(ONE, verb="test") == (1,)
 
 
 @pytest.mark.parametrize("code", sorted(set(REMEDIES) - {"0A000", "26000", "42P05"}))
 async def test_what_passes_is_asked_again_until_the_time_is_over(code: str) -> None:
-    route = route_as(shared(POSTGRES), "postgres")
-    await route.row(ONE, verb="test")
+    client = route_as(shared(POSTGRES), "postgres")
+    await client.row(ONE, verb="test")
     start = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
-        await route.rows(RAISE.format(code), verb="claim", timeout_s=1.5)
+        await client.rows(RAISE.format(code), verb="claim", timeout_s=1.5)
     assert 0.2 < time.monotonic() - start < SOON_S
     assert caught.value.fix
-    route.drop()
+    client.drop()
 
 
 async def test_what_passes_is_never_heard_of(server: PostgresServer) -> None:
@@ -297,9 +297,9 @@ async def test_what_passes_is_never_heard_of(server: PostgresServer) -> None:
             f"IF nextval('tries') < 3 THEN RAISE EXCEPTION 'not yet' USING ERRCODE = '{code}'; END IF; "
             "RETURN 3; END $$"
         )
-        route = route_as(server, "postgres")
-        assert await route.row("SELECT public.third()", verb="claim") == (3,)
-        route.drop()
+        client = route_as(server, "postgres")
+        assert await client.row("SELECT public.third()", verb="claim") == (3,)
+        client.drop()
 
 
 async def test_a_full_disk_is_a_full_store(server: PostgresServer) -> None:
@@ -332,7 +332,7 @@ def test_every_reason_has_a_fix_and_no_remedy_is_unknown() -> None:
 
 
 async def test_a_connection_says_where_an_error_is() -> None:
-    line = await open_line(parse_postgres(shared(POSTGRES).url))
+    line = await open_connection(parse_postgres(shared(POSTGRES).url))
     with pytest.raises(Refusal) as caught:
         await line.script("SELECT 1;\nSELECT wrong", asyncio.get_running_loop().time() + 60)
     assert caught.value.at == 18
@@ -348,23 +348,23 @@ async def test_a_server_of_another_kind_is_given_up_in_time() -> None:
         await writer.drain()
 
     async with door(shrug) as port:
-        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "limpet")
-        await refusal(route, StoreUnreachable)
+        client = Client(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "limpet")
+        await refusal(client, StoreUnreachable)
 
 
-async def test_notices_of_the_server_are_no_answers(route: Route) -> None:
+async def test_notices_of_the_server_are_no_answers(client: Client) -> None:
     sql = "DO $$ BEGIN RAISE WARNING 'careful'; END $$"
-    assert await route.row(sql, verb="test") == ()
-    assert await route.row(ONE, verb="test") == (1,)
+    assert await client.row(sql, verb="test") == ()
+    assert await client.row(ONE, verb="test") == (1,)
 
 
 async def test_another_encoding_of_the_database_keeps_what_it_can(server: PostgresServer) -> None:
     server.ask("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    route = route_as(server, "postgres", "latin")
-    assert await route.row("SELECT %b::text", ("ü",), verb="enqueue") == ("ü",)
+    client = route_as(server, "postgres", "latin")
+    assert await client.row("SELECT %b::text", ("ü",), verb="enqueue") == ("ü",)
     with pytest.raises(StoreError) as caught:
-        await route.row("SELECT %b::text", ("λ",), verb="enqueue")
+        await client.row("SELECT %b::text", ("λ",), verb="enqueue")
     assert "UTF8" in caught.value.fix
-    route.drop()
+    client.drop()
     with closing(psycopg.connect(server.url)):
         pass

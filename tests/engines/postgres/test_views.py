@@ -203,7 +203,7 @@ async def test_no_states_are_no_jobs(bench: Bench) -> None:
 async def test_a_spoilt_part_shows_itself(bench: Bench) -> None:
     id = await bench.add(tags=("vip",))
     assert isinstance(bench.store, PostgresStore)
-    schema = (await bench.store._route()).schema
+    schema = (await bench.store._client()).schema
     shared(POSTGRES).ask(f"UPDATE {schema}.job SET extra = '\\xc1'")
     view = await bench.view(id)
     assert view.tags == ("undecodable",)

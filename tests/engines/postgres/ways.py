@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
 from tests.servers.postgres import PostgresServer
 
@@ -19,14 +19,14 @@ SLEEP = "SELECT pg_sleep(%b::double precision)"
 PATIENT = "timeout=60"  # more than anything takes on a busy machine, the start of a server included
 
 
-def route_to(server: PostgresServer, options: str = "", schema: str = "limpet") -> Route:
+def route_to(server: PostgresServer, options: str = "", schema: str = "limpet") -> Client:
     """A way to a server, with options as in a URL."""
-    return Route(parse_postgres(f"{server.url}?{options}"), schema)
+    return Client(parse_postgres(f"{server.url}?{options}"), schema)
 
 
-async def pid(route: Route) -> int:
+async def pid(client: Client) -> int:
     """The server process that answers."""
-    (number,) = await route.row(PID, verb="test")
+    (number,) = await client.row(PID, verb="test")
     assert isinstance(number, int)
     return number
 

@@ -17,7 +17,7 @@ from limpet.stores.asking import examined
 from limpet.stores.open import open_store
 from limpet.stores.redis.gates import MOST_GATES
 from limpet.stores.redis.store import RedisStore
-from limpet.stores.watching import LOOK_S
+from limpet.stores.waiters import LOOK_S
 from limpet_contract.bench import Bench
 from tests.engines.redis.place import Place
 from tests.servers.flavours import REDIS
@@ -286,7 +286,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
 
 
 async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limpet.stores.watching.LOOK_S", 600.0)
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 600.0)
     id = await place.add()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
     watching = asyncio.ensure_future(place.store.watch(id, 600_000))

@@ -228,7 +228,7 @@ class TestForks:
 async def test_a_watcher_is_told_by_word_and_does_not_wait_for_its_next_look(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limpet.stores.watching.LOOK_S", 10 * LONG_S)
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 10 * LONG_S)
     await beat(store, "one")
     for number in range(1, 9):
         await store.enqueue([job(number)])

@@ -10,8 +10,8 @@ from typing import Any, Final
 from limpet.core.errors import StoreError
 from limpet.core.jobs.view import Finding
 from limpet.stores.postgres import migrate
+from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.layout import Layout
-from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.vacuum import HOT
 
 OLDEST: Final = 150_000  # the oldest that every test runs on
@@ -74,36 +74,36 @@ ORDER BY n_dead_tup DESC LIMIT 1
 logger = logging.getLogger("limpet.stores.postgres")
 
 
-async def findings(route: Route) -> list[Finding]:
+async def findings(client: Client) -> list[Finding]:
     """Version, durability, clocks, the way to the server, the layout, and what keeps tables from being cleaned."""
-    facts, here_ms = await _facts(route)
+    facts, here_ms = await _facts(client)
     return [
         *_promises(facts),
         *_settings(facts),
         *_clock(facts, here_ms),
-        *_way(route),
-        *_layout(await migrate.look(route)),
+        *_way(client),
+        *_layout(await migrate.look(client)),
         *_sight(facts),
-        *_holder(await route.rows(_HOLDERS, (OLD_S,), verb="check")),
-        *_snapshot(await route.rows(_SNAPSHOTS, (OLD_XIDS,), verb="check")),
-        *_bloat(await route.rows(_BLOAT, (route.schema, list(HOT), BLOATED), verb="check")),
+        *_holder(await client.rows(_HOLDERS, (OLD_S,), verb="check")),
+        *_snapshot(await client.rows(_SNAPSHOTS, (OLD_XIDS,), verb="check")),
+        *_bloat(await client.rows(_BLOAT, (client.schema, list(HOT), BLOATED), verb="check")),
     ]
 
 
-async def startup(route: Route) -> None:
+async def startup(client: Client) -> None:
     """Warn of what may lose acknowledged jobs, or is not as it should be; with strict=1, the former is refused."""
-    facts, here_ms = await _facts(route)
+    facts, here_ms = await _facts(client)
     risky = [finding for finding in _promises(facts) if finding.level != "ok"]
-    if risky and route.url.strict:
+    if risky and client.url.strict:
         raise StoreError(f"refused, because strict=1 and {risky[0].text}", verb="open", fix=risky[0].fix)
     for finding in [*risky, *_settings(facts), *_clock(facts, here_ms)]:
         logger.log(logging.ERROR if finding.level == "error" else logging.WARNING, "%s (%s)", finding.text, finding.fix)
 
 
-async def _facts(route: Route) -> tuple[dict[str, Any], float]:
+async def _facts(client: Client) -> tuple[dict[str, Any], float]:
     """What the server says of itself, and this machine's time at that moment."""
     before_ms = time.time() * 1000
-    (facts,) = await route.row(_FACTS, verb="check")
+    (facts,) = await client.row(_FACTS, verb="check")
     return facts, (before_ms + time.time() * 1000) / 2
 
 
@@ -169,10 +169,10 @@ def _clock(facts: dict[str, Any], here_ms: float) -> list[Finding]:
     return [Finding("warning", "clock", text, "let both keep time with NTP")]
 
 
-def _way(route: Route) -> list[Finding]:
-    if not route.pooled:
+def _way(client: Client) -> list[Finding]:
+    if not client.pooled:
         return []
-    if route.url.listen is not None:
+    if client.url.listen is not None:
         return [Finding("ok", "pooler", "statements go through a pooler, wake-ups past it (listen_url)")]
     text = "the URL leads over a pooler, so workers look for jobs every second instead of being woken"
     return [Finding("warning", "pooler", text, "name the server itself beside it: ?listen_url=host:port")]

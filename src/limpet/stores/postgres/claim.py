@@ -10,10 +10,10 @@ from limpet.core.endings.transition import Bury, Failure
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Input, Note
 from limpet.stores.packed import extra_or_none
-from limpet.stores.postgres.known import Known
+from limpet.stores.postgres.definition_cache import DefinitionCache
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 CLAIM: Final = """SELECT c.now_ms, c.next_at, c.again, c.asleep, (c.jobs).*, c.w_lanes, c.w_ns, c.w_dues, c.w_gates
 FROM lp.claim_1(
@@ -29,7 +29,9 @@ UNDECODABLE: Final = Failure(
 NO_INPUTS: Final[dict[bytes, Input]] = {}
 
 
-async def claim(route: Route, known: Known, request: ClaimRequest, now_ms: int | None) -> tuple[Claim, list[Bury]]:
+async def claim(
+    client: Client, definitions: DefinitionCache, request: ClaimRequest, now_ms: int | None
+) -> tuple[Claim, list[Bury]]:
     """What the session holds from now on, and what must be buried of it since nobody can read it."""
     serves = request.serves
     values = (
@@ -46,13 +48,13 @@ async def claim(route: Route, known: Known, request: ClaimRequest, now_ms: int |
         min(request.aged, MOST),
         request.most_urgent,
     )
-    now, next_at, again, asleep, *columns = await route.change(CLAIM, values, verb="claim", now_ms=now_ms)
+    now, next_at, again, asleep, *columns = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
     if asleep:
         # It lies down in its commit, and whoever posts looks for sleepers after theirs: one of the two sees the other.
-        (again,) = await route.row(POSTED, verb="claim")
+        (again,) = await client.row(POSTED, verb="claim")
     if not columns[0]:
         return Claim((), now, next_at, again), []
-    lanes, policies = await known.learn(route, columns[4], columns[5], verb="claim")
+    lanes, policies = await definitions.fetch_missing(client, columns[4], columns[5], verb="claim")
     jobs, spoilt = _handed(columns, lanes, policies)
     return Claim(jobs, now, next_at, again), spoilt
 

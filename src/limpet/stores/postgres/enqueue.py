@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -14,17 +14,18 @@ from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.flows.flow import order
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.jobs.job import Enqueued, IfParentFails, Job, Lane, OnDuplicate, Policy, Unique
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
 from limpet.stores.packed import Extra, encode_extra, is_plain
 from limpet.stores.postgres.gates import rules_json
+from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.trouble import usage_error
 from limpet.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 _BATCH: Final = """ROW (
   %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::text[],
@@ -41,8 +42,8 @@ ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
 ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH})".replace("%b::jsonb", "%b::text::jsonb")
 RELAY: Final = f"SELECT * FROM lp.relay_1(%b::text, %b::bigint, {_BATCH})"
 
-MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
-ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
+MODES: Final = {mode: NAMES[f"IF_FAILED_{mode.upper()}"] for mode in get_args(IfParentFails)}
+ON_DUPLICATE: Final = {way: NAMES[way.upper()] for way in get_args(OnDuplicate)}
 MOST_COST: Final = 2**31 - 1
 MOST_OF_A_UNIT: Final = 2**53
 LAST_MS: Final = 1 << 52  # beyond it a time is "never"
@@ -62,13 +63,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def enqueue(
-    route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    client: Client, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
 ) -> tuple[list[Enqueued], str]:
     """Store all jobs or none; and which store it is."""
     if not jobs:
         return [], ""
     batch = Batch(jobs, rules, guest=False)
-    answer = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    answer = await client.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
     ids, existing, states, store, full = answer
     if full is not None:
         raise usage_error("LP006", full)
@@ -76,7 +77,7 @@ async def enqueue(
 
 
 async def relay(
-    route: Route,
+    client: Client,
     mark: tuple[str, int],
     jobs: Sequence[Job],
     rules: Sequence[GateRule],
@@ -87,7 +88,7 @@ async def relay(
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     batch = Batch(jobs, rules, guest=False, always=always)
     values = (*mark, *batch.values(now_ms))
-    moved, ids, existing, states = await route.change(RELAY, values, verb="relay", now_ms=now_ms)
+    moved, ids, existing, states = await client.change(RELAY, values, verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
 
 

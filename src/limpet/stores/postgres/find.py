@@ -11,12 +11,12 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.state import STATES
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
-from limpet.stores.postgres.known import Known
+from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.view import NOWHERE, Position, glances, view_of
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 AT_ONCE: Final = 256  # whole jobs, each with arguments and a result, that one statement reads
 
@@ -39,52 +39,56 @@ _PACKED: Final = frozenset({"age", "flow", "tag", "unique"})  # fields that are 
 # -- jobs by id
 
 
-async def views(route: Route, known: Known, ids: Sequence[bytes], *, verb: str = "get") -> list[JobView | None]:
+async def views(
+    client: Client, definitions: DefinitionCache, ids: Sequence[bytes], *, verb: str = "get"
+) -> list[JobView | None]:
     """The jobs with these ids, in order; None for one that is not there."""
     found: dict[bytes, JobView] = {}
     wanted = list(dict.fromkeys(ids))
     for start in range(0, len(wanted), AT_ONCE):
-        rows = await route.rows(JOBS, (wanted[start : start + AT_ONCE],), verb=verb)
-        lanes, policies = await known.learn(route, {row[2] for row in rows}, {row[3] for row in rows}, verb=verb)
+        rows = await client.rows(JOBS, (wanted[start : start + AT_ONCE],), verb=verb)
+        lanes, policies = await definitions.fetch_missing(
+            client, {row[2] for row in rows}, {row[3] for row in rows}, verb=verb
+        )
         found.update((row[0], view_of(row, lanes, policies)) for row in rows)
     return [found.get(id) for id in ids]
 
 
-async def attempts(route: Route, id: bytes) -> list[AttemptView]:
+async def attempts(client: Client, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    return [AttemptView(*row) for row in await route.rows(ATTEMPTS, (id,), verb="inspect")]
+    return [AttemptView(*row) for row in await client.rows(ATTEMPTS, (id,), verb="inspect")]
 
 
-async def resolve(route: Route, suffix: str) -> list[bytes]:
+async def resolve(client: Client, suffix: str) -> list[bytes]:
     """Up to three ids that end in `suffix`, newest first."""
     plain = hex_suffix(suffix)
     if plain is None:
         return []
     half = int(plain[0], 16) if len(plain) % 2 else None
     end = bytes.fromhex(plain[len(plain) % 2 :])
-    return [id for (id,) in await route.rows(RESOLVED, (end, half, RESOLVE), verb="find")]
+    return [id for (id,) in await client.rows(RESOLVED, (end, half, RESOLVE), verb="find")]
 
 
 # -- pages
 
 
-async def find(route: Route, known: Known, query: Query, now_ms: int | None) -> Page:
+async def find(client: Client, definitions: DefinitionCache, query: Query, now_ms: int | None) -> Page:
     """One page: candidates by an index, then states and terms as a filter."""
     if query.suffix is not None:
-        return named(await views(route, known, await resolve(route, query.suffix), verb="find"))
+        return named(await views(client, definitions, await resolve(client, query.suffix), verb="find"))
     if now_ms is None:
-        now_ms = (await route.row(NOW, verb="find"))[0] if needs_clock(query.terms) else 0
+        now_ms = (await client.row(NOW, verb="find"))[0] if needs_clock(query.terms) else 0
     by = _by(query)
     search: Search[Position] = Search(query, by.name, now_ms)
     after = None if query.cursor is None else read_cursor(query.cursor, by.name, Position)
     if (id := _only(query.terms)) is not None:
-        return search.page(await views(route, known, [id], verb="find"), None)
-    last = await _look(route, known, query, by, search, after)
-    return search.page(await views(route, known, search.ids, verb="find"), last)
+        return search.page(await views(client, definitions, [id], verb="find"), None)
+    last = await _look(client, definitions, query, by, search, after)
+    return search.page(await views(client, definitions, search.ids, verb="find"), last)
 
 
 async def _look(
-    route: Route, known: Known, query: Query, by: _By, search: Search[Position], last: Position | None
+    client: Client, definitions: DefinitionCache, query: Query, by: _By, search: Search[Position], last: Position | None
 ) -> Position | None:
     """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before.
 
@@ -100,10 +104,10 @@ async def _look(
     while codes:
         step = min(step, left)
         asked = (codes, query.newest_first, *(last or (0, 0, None)), step, packed, args, bytes_left, by.flow, by.key)
-        seen, *columns, size = await route.row(NEXT, asked, verb="find")
+        seen, *columns, size = await client.row(NEXT, asked, verb="find")
         if not seen:
             break
-        fits.lanes, _ = await known.learn(route, set(columns[4]), (), verb="find")
+        fits.lanes, _ = await definitions.fetch_missing(client, set(columns[4]), (), verb="find")
         search.take(glances(columns, fits.lanes, fits))
         last = Position(*(column[-1] for column in columns[:3]))
         taken = len(columns[0])

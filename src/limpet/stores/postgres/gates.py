@@ -13,7 +13,7 @@ from limpet.core.limits.account import Account, Running, accounts
 from limpet.stores.postgres.wire import clean, clean_json
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 CHANGE: Final = "SELECT * FROM lp.change_gates_1(%b::jsonb, %b::text, %b::bigint)"
 GATES: Final = "SELECT lp.gates_1(%b::text)"
@@ -24,32 +24,32 @@ _gates = msgspec.json.Decoder(list[Gate]).decode
 _running = msgspec.json.Decoder(list[Running]).decode
 
 
-async def change_gates(route: Route, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
+async def change_gates(client: Client, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
     """Apply operators' changes; the gate after each."""
     call = os.urandom(12).hex()  # made again when its answer is lost, and then it must not happen again
     values = (clean_json(changes), call, now_ms)
-    (answer,) = await route.change(CHANGE, values, verb="change_gates", now_ms=now_ms)
+    (answer,) = await client.change(CHANGE, values, verb="change_gates", now_ms=now_ms)
     return _gates(answer)
 
 
-async def gates(route: Route, prefix: str) -> list[Gate]:
+async def gates(client: Client, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
-    (answer,) = await route.row(GATES, (clean(prefix),), verb="gates")
+    (answer,) = await client.row(GATES, (clean(prefix),), verb="gates")
     return _gates(answer)
 
 
-async def gates_of(route: Route, keys: Sequence[str]) -> list[Gate]:
+async def gates_of(client: Client, keys: Sequence[str]) -> list[Gate]:
     """Those of the gates with these keys that there are, by key."""
-    (answer,) = await route.row(GATES_OF, ([clean(key) for key in keys],), verb="gates")
+    (answer,) = await client.row(GATES_OF, ([clean(key) for key in keys],), verb="gates")
     return _gates(answer)
 
 
-async def accounted(route: Route) -> list[Account]:
+async def accounted(client: Client) -> list[Account]:
     """All gates, with what running jobs hold of each."""
-    stored, running = await route.row(ACCOUNTS, verb="accounts")
+    stored, running = await client.row(ACCOUNTS, verb="accounts")
     return accounts(_gates(stored), _running(running))
 
 
 def rules_json(rules: Sequence[GateRule]) -> bytes:
-    """Declared rules as lp.declare_1 reads them."""
+    """Declared rules as lp.declare reads them."""
     return clean_json(rules)

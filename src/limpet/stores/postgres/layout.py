@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from limpet.core.errors import SchemaOutdated
+from limpet.stores.postgres.names import with_numbers
 
 FOLDER: Final = Path(__file__).with_name("sql")
 
@@ -132,13 +133,13 @@ class Layout(Struct, frozen=True):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """All of this release, in order."""
-    return tuple(Migration(int(path.stem), path.read_text()) for path in sorted((FOLDER / "tables").glob("*.sql")))
+    return tuple(Migration(int(path.stem), _read(path)) for path in sorted((FOLDER / "tables").glob("*.sql")))
 
 
 @cache
 def verbs() -> Verbs:
     """Those of this release."""
-    return Verbs(tuple((path.name, path.read_text()) for path in sorted((FOLDER / "verbs").glob("*.sql"))))
+    return Verbs(tuple((path.name, _read(path)) for path in sorted((FOLDER / "verbs").glob("*.sql"))))
 
 
 def newest() -> int:
@@ -162,6 +163,14 @@ def fits(layout: Layout, schema: str) -> None:
             verb="open",
             fix=f"a later release has begun to upgrade it: with that one, {fix}" if layout.later else fix,
         )
+
+
+def _read(path: Path) -> str:
+    """The text of a file with a number for each name."""
+    try:
+        return with_numbers(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 def _checksum(*texts: str) -> str:

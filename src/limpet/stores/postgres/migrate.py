@@ -9,14 +9,15 @@ from typing import Final
 from limpet.core.errors import StoreError, StoreUnreachable
 from limpet.stores.base import Plan
 from limpet.stores.postgres import trouble
+from limpet.stores.postgres.client import Client
+from limpet.stores.postgres.connection import Connection, Lost, Refusal, Row, Silent, open_connection
 from limpet.stores.postgres.layout import Applied, Layout, fits, newest
-from limpet.stores.postgres.line import Line, Lost, Refusal, Row, Silent, open_line
+from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.pool import pause
-from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import in_schema
 
-LOCK: Final = 1819279360 + 6  # as lp.lock_1(6), with the schema's name for a schema that may not be there yet
+LOCK: Final = NAMES["LOCKS"] + NAMES["DOOR"]  # and the schema's name: the schema may not be there yet
 
 STEP_S: Final = 600.0  # how long one statement of a migration may take: an index on many rows takes minutes
 PATIENCE_S: Final = 120.0  # how long to try while others migrate or hold what is to be changed
@@ -42,21 +43,21 @@ _HAS: Final = "SELECT to_regnamespace('lp') IS NOT NULL, to_regclass('lp.migrati
 _DONE: Final = "SELECT number, name, checksum, verbs, min_client FROM lp.migration ORDER BY number"
 
 
-async def ready(route: Route) -> None:
+async def ready(client: Client) -> None:
     """See that the schema fits this release. A fresh one is created; an old one is a person's decision."""
-    layout = await look(route)
+    layout = await look(client)
     if not layout.number:
-        await apply(route.url, route.schema)
-        layout = await look(route)
-    fits(layout, route.schema)
+        await apply(client.url, client.schema)
+        layout = await look(client)
+    fits(layout, client.schema)
 
 
-async def look(route: Route) -> Layout:
+async def look(client: Client) -> Layout:
     """How far the schema is."""
-    schema, table = await route.row(_HAS, verb="open")
+    schema, table = await client.row(_HAS, verb="open")
     if not table:
         return Layout(schema)
-    return Layout(schema, tuple(Applied(*row) for row in await route.rows(_DONE, verb="open")))
+    return Layout(schema, tuple(Applied(*row) for row in await client.rows(_DONE, verb="open")))
 
 
 def plan(layout: Layout, schema: str) -> Plan:
@@ -90,12 +91,12 @@ async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None)
     failures = 0
     while True:
         try:
-            line = await open_line(url)
+            connection = await open_connection(url)
             try:
-                await _apply_all(line, schema, done, progress or _quiet)
+                await _apply_all(connection, schema, done, progress or _quiet)
                 return done
             finally:
-                line.close()
+                connection.close()
         except Refusal as refusal:
             if trouble.remedy_of(refusal) == "none":
                 raise trouble.refused(refusal, "migrate", url.shown) from refusal
@@ -115,42 +116,42 @@ class _Busy(Exception):
     """Somebody else is migrating this schema."""
 
 
-async def _apply_all(line: Line, schema: str, done: list[str], progress: Progress) -> None:
-    while (layout := await _begin(line, schema)).steps:
+async def _apply_all(connection: Connection, schema: str, done: list[str], progress: Progress) -> None:
+    while (layout := await _begin(connection, schema)).steps:
         step = layout.steps[0]
         progress(f"migration {step.name} …")
-        await _run(line, _patience())
+        await _run(connection, _patience())
         if not layout.exists:
-            await _run(line, f'CREATE SCHEMA "{schema}"')
+            await _run(connection, f'CREATE SCHEMA "{schema}"')
         if not layout.applied:
-            await _run(line, in_schema(_RECORD, schema))
+            await _run(connection, in_schema(_RECORD, schema))
         for name, text in step.files:
-            await _run_file(line, name, in_schema(text, schema))
-        await _run(line, in_schema(step.note, schema))
-        await _run(line, "COMMIT")
+            await _run_file(connection, name, in_schema(text, schema))
+        await _run(connection, in_schema(step.note, schema))
+        await _run(connection, "COMMIT")
         done.append(step.name)
         progress(f"migration {step.name} is done")
-    await _run(line, "COMMIT")
+    await _run(connection, "COMMIT")
 
 
-async def _begin(line: Line, schema: str) -> Layout:
+async def _begin(connection: Connection, schema: str) -> Layout:
     """A transaction in which nobody else migrates, and how far the schema is."""
-    await _run(line, "BEGIN")
-    ((locked,),) = await _run(line, _lock(schema, "pg_try_advisory_xact_lock"))
+    await _run(connection, "BEGIN")
+    ((locked,),) = await _run(connection, _lock(schema, "pg_try_advisory_xact_lock"))
     if not locked:
         raise _Busy("somebody else is migrating this schema")
-    ((exists, recorded),) = await _run(line, in_schema(_HAS, schema))
-    rows = await _run(line, in_schema(_DONE, schema)) if recorded else []
+    ((exists, recorded),) = await _run(connection, in_schema(_HAS, schema))
+    rows = await _run(connection, in_schema(_DONE, schema)) if recorded else []
     return Layout(exists, tuple(Applied(*row) for row in rows))
 
 
-async def _run(line: Line, sql: str) -> list[Row]:
-    return await line.script(sql, asyncio.get_running_loop().time() + STEP_S)
+async def _run(connection: Connection, sql: str) -> list[Row]:
+    return await connection.script(sql, asyncio.get_running_loop().time() + STEP_S)
 
 
-async def _run_file(line: Line, name: str, text: str) -> None:
+async def _run_file(connection: Connection, name: str, text: str) -> None:
     try:
-        await _run(line, text)
+        await _run(connection, text)
     except Refusal as refusal:
         if trouble.remedy_of(refusal) != "none":
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -10,15 +10,22 @@ from limpet.core.gate import Gate
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.view import CauseView, Counts, Inspection
 from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
+from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.find import attempts, views
 from limpet.stores.postgres.gates import gates
-from limpet.stores.postgres.known import Known
+from limpet.stores.postgres.names import NAMES
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 LANES: Final = 10_000  # of one queue that are looked at for its oldest ready job
 POSTS: Final = 10_000  # that are looked at for what no claim has filed yet
+
+LANE_STATES: Final[dict[int, Literal["idle", "active", "waiting"]]] = {
+    NAMES["IDLE"]: "idle",
+    NAMES["ACTIVE"]: "active",
+    NAMES["WAITING"]: "waiting",
+}
 
 COUNTS: Final = "SELECT * FROM lp.counts_1()"
 CAUSES: Final = "SELECT * FROM lp.causes_1(%b::text, %b::integer)"
@@ -30,36 +37,36 @@ _gates = msgspec.json.Decoder(list[Gate]).decode
 _serves = msgspec.json.Decoder(Serves).decode
 
 
-async def causes(route: Route, queue: str | None, limit: int) -> list[CauseView]:
+async def causes(client: Client, queue: str | None, limit: int) -> list[CauseView]:
     """Dead jobs by origin, most frequent first."""
-    return [CauseView(*row) for row in await route.rows(CAUSES, (queue, limit), verb="causes")]
+    return [CauseView(*row) for row in await client.rows(CAUSES, (queue, limit), verb="causes")]
 
 
-async def count(route: Route) -> Counts:
+async def count(client: Client) -> Counts:
     """All counters."""
-    return counts_of(await route.rows(COUNTS, verb="count"))
+    return counts_of(await client.rows(COUNTS, verb="count"))
 
 
-async def queues(route: Route) -> Counts:
+async def queues(client: Client) -> Counts:
     """All counters, and every queue by name."""
-    oldest: dict[str, int | None] = dict(await route.rows(QUEUES, (LANES, POSTS), verb="count"))
-    return with_queues(await count(route), oldest, await gates(route, "queue:"))
+    oldest: dict[str, int | None] = dict(await client.rows(QUEUES, (LANES, POSTS), verb="count"))
+    return with_queues(await count(client), oldest, await gates(client, "queue:"))
 
 
-async def inspect(route: Route, known: Known, id: bytes, now_ms: int | None) -> Inspection | None:
+async def inspect(client: Client, definitions: DefinitionCache, id: bytes, now_ms: int | None) -> Inspection | None:
     """All facts about a job."""
-    (job,) = await views(route, known, [id], verb="inspect")
+    (job,) = await views(client, definitions, [id], verb="inspect")
     if job is None:
         return None
     keys = (*job.lane.class_gates, *job.lane.lane_gates)
     asked = (id, job.lane.id, job.due_at_ms, keys, AHEAD, POSTS, now_ms)
-    lane, ahead, parents, states, ruling, live = await route.row(STANDING, asked, verb="inspect")
+    lane, ahead, parents, states, ruling, live = await client.row(STANDING, asked, verb="inspect")
     return inspection_of(
         job,
-        ("idle", "active", "waiting")[lane],
+        LANE_STATES[lane],
         ahead,
         zip(parents or (), states or (), strict=True),
         _gates(ruling or "[]"),
         map(_serves, live or ()),
-        await attempts(route, id),
+        await attempts(client, id),
     )

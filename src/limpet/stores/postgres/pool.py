@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.line import Crowded, Line, Lost, open_line
+from limpet.stores.postgres.connection import Connection, Crowded, Lost, open_connection
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.sending import refusals_at_once
@@ -31,10 +31,10 @@ class Pool:
         self.reconnects = 0
         self.pooled = False  # a pooler stands between us and the server
         self._loop = asyncio.get_running_loop()
-        self._lines: set[Line] = set()
-        self._idle: list[Line] = []
-        self._waiting: deque[asyncio.Future[Line]] = deque()
-        self._opening: set[asyncio.Task[Line]] = set()
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
+        self._opening: set[asyncio.Task[Connection]] = set()
         self._farewells: set[asyncio.Task[None]] = set()
         self._growing: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
@@ -47,21 +47,21 @@ class Pool:
         """Why it cannot be reached, in words; empty when it can."""
         return "" if self.why is None else trouble.said(self.why)
 
-    def take(self) -> Line | None:
+    def take(self) -> Connection | None:
         """A free connection, if there is one."""
         while self._idle:
-            line = self._idle.pop()
-            if not line.closed:
-                return line
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
         return None
 
-    async def wait(self, deadline: float) -> Line:
+    async def wait(self, deadline: float) -> Connection:
         """A connection, as soon as it is this caller's turn. Raises why none can be had."""
         if self.dropped:
             raise Lost("the store was closed", sent=False)
-        future: asyncio.Future[Line] = self._loop.create_future()
+        future: asyncio.Future[Connection] = self._loop.create_future()
         self._waiting.append(future)
-        if not self._lines:
+        if not self._connections:
             self._open_more()
         elif self._growing is None:
             # One that is in use is free again in a moment, and a new one costs the server a process.
@@ -88,12 +88,12 @@ class Pool:
             return
         waiting = sum(not future.done() for future in self._waiting)
         most = 1 if self._failures else self.url.pool
-        while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._lines) < self.url.pool:
-            opening = self._loop.create_task(open_line(self.url))
+        while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._connections) < self.url.pool:
+            opening = self._loop.create_task(open_connection(self.url))
             self._opening.add(opening)
             opening.add_done_callback(self._opened)
 
-    def _opened(self, opening: asyncio.Task[Line]) -> None:
+    def _opened(self, opening: asyncio.Task[Connection]) -> None:
         self._opening.discard(opening)
         if opening.cancelled():
             self._open_more()  # by whoever cancels all tasks of a loop: there is still somebody who waits
@@ -102,9 +102,9 @@ class Pool:
         if error is not None:
             self._failed(error)
             return
-        line = opening.result()
+        connection = opening.result()
         if self.dropped:
-            line.close()
+            connection.close()
             return
         if self._failures or self._cut:
             self.reconnects += self._cut
@@ -113,10 +113,10 @@ class Pool:
             logger.log(level, "connected to %s%s", self.url.shown, " again" if self._cut else "")
         self._failures, self._cut, self.why = 0, False, None
         self._at_once = False
-        self.pooled = line.pooled
-        self._lines.add(line)
-        line.freed, line.ended = self._freed, self._ended
-        self._freed(line)
+        self.pooled = connection.pooled
+        self._connections.add(connection)
+        connection.freed, connection.ended = self._freed, self._ended
+        self._freed(connection)
         self._open_more()
 
     def _failed(self, error: BaseException) -> None:
@@ -144,28 +144,28 @@ class Pool:
 
     # -- connections are handed on, and go
 
-    def _freed(self, line: Line) -> None:
+    def _freed(self, connection: Connection) -> None:
         """Give a connection to whoever has waited longest."""
-        if line.closed:
+        if connection.closed:
             return
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
-                future.set_result(line)
+                future.set_result(connection)
                 return
-        now = line.idle_since = self._loop.time()
-        self._idle.append(line)
+        now = connection.idle_since = self._loop.time()
+        self._idle.append(connection)
         if len(self._idle) > 1 and self._idle[0].idle_since < now - IDLE_S:
             self._idle.pop(0).close()
 
-    def _ended(self, line: Line) -> None:
-        self._lines.discard(line)
-        if line.farewell is not None:
-            self._farewells.add(line.farewell)
-            line.farewell.add_done_callback(self._farewells.discard)
-        if line in self._idle:
-            self._idle.remove(line)
-        if not self._lines:
+    def _ended(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if connection.farewell is not None:
+            self._farewells.add(connection.farewell)
+            connection.farewell.add_done_callback(self._farewells.discard)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if not self._connections:
             self._cut = True
         self._open_more()
 
@@ -177,8 +177,8 @@ class Pool:
         for timer in (self._later, self._growing):
             if timer is not None:
                 timer.cancel()
-        for line in list(self._lines):
-            line.close()
+        for connection in list(self._connections):
+            connection.close()
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():

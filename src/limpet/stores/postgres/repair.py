@@ -9,15 +9,16 @@ import msgspec
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, off_balance, wrong
 from limpet.core.jobs.state import STATES
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_SUCCEEDED
+from limpet.stores.postgres.names import NAMES
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 DIFFERENCES: Final = "SELECT * FROM lp.differences_1(%b::bigint)"
-LANES: Final = (
-    "SELECT * FROM lp.repair_lanes_1"
-    "(%b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bytea, %b::integer, %b::bigint)"
-)
+LANES: Final = """SELECT * FROM lp.repair_lanes_1(
+  %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bytea, %b::integer, %b::bigint
+)"""
 JOBS: Final = "SELECT * FROM lp.repair_jobs_1(%b::integer, %b::bigint)"
 HOLDS: Final = "SELECT * FROM lp.repair_holds_1(%b::bigint)"
 COUNTS: Final = "SELECT lp.repair_counts_1()"
@@ -26,8 +27,13 @@ DEPTHS: Final = "SELECT lp.repair_depths_1()"
 AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
 PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
 NOWHERE: Final = Lane("unreadable", "unreadable")
-_OF_GROUP: Final = {22: "waiting", 23: "running"}
-_TOTALS: Final = {10: "enqueued", 11: "succeeded", 12: "cancelled", 13: "discarded"}
+_OF_GROUP: Final = {NAMES["GROUP_WAITING"]: "waiting", NAMES["GROUP_RUNNING"]: "running"}
+_TOTALS: Final = {
+    ENQUEUED: "enqueued",
+    EVER_SUCCEEDED: "succeeded",
+    EVER_CANCELLED: "cancelled",
+    DISCARDED: "discarded",
+}
 _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
     "laneless": ("unreadable", "jobs of a lane that is not stored"),
     "wrecks": ("vanished", "jobs that left traces and no whole record"),
@@ -40,21 +46,21 @@ _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
 }
 
 
-async def repair(route: Route, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
+async def repair(client: Client, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
     """What differs now; without `dry_run` it is put right, and upper bounds are forgotten, right or not."""
-    rows = await route.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
+    rows = await client.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
     found = _read(rows)
     if found and not dry_run:
         body = msgspec.json.encode(NOWHERE)
         lane = (NOWHERE.id, NOWHERE.kind, NOWHERE.member, NOWHERE.ring, body, AT_ONCE, now_ms)
-        while (await route.change(LANES, lane, verb="repair", now_ms=now_ms))[0]:
+        while (await client.change(LANES, lane, verb="repair", now_ms=now_ms))[0]:
             pass
-        while (await route.change(JOBS, (AT_ONCE, now_ms), verb="repair", now_ms=now_ms))[0] >= AT_ONCE:
+        while (await client.change(JOBS, (AT_ONCE, now_ms), verb="repair", now_ms=now_ms))[0] >= AT_ONCE:
             pass
-        await route.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
-        await route.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
+        await client.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
+        await client.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
     if not dry_run:
-        await route.rows(DEPTHS, verb="repair", timeout_s=PATIENCE_S)
+        await client.rows(DEPTHS, verb="repair", timeout_s=PATIENCE_S)
     return found
 
 

@@ -12,7 +12,7 @@ from limpet.core.jobs.state import STATES, State
 from limpet.stores.postgres.wire import clean
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 BEAT: Final = """SELECT * FROM lp.beat_1(
   %b::text, %b::bigint, %b::text[], %b::text[], %b::text[], %b::bytea, %b::bytea, %b::text, %b::bigint,
@@ -32,7 +32,7 @@ _json = msgspec.json.Encoder().encode
 _serves = msgspec.json.Decoder(Serves).decode
 
 
-async def beat(route: Route, beat: Beat, ear: str | None, now_ms: int | None) -> Pulse:
+async def beat(client: Client, beat: Beat, address: str | None, now_ms: int | None) -> Pulse:
     """Open or keep a session and take its notes."""
     serves = beat.serves
     notes = sorted(beat.notes, key=lambda note: note[0])  # rows are locked in the order of ids
@@ -44,7 +44,7 @@ async def beat(route: Route, beat: Beat, ear: str | None, now_ms: int | None) ->
         list(serves.capabilities),
         _json(serves),
         beat.info,
-        ear,
+        address,
         int.from_bytes(os.urandom(7), "big"),  # made again when its answer is lost, it says again what it did
         [id for id, _, _ in notes],
         [token for _, token, _ in notes],
@@ -53,50 +53,50 @@ async def beat(route: Route, beat: Beat, ear: str | None, now_ms: int | None) ->
         [note.body for _, _, note in notes],
         now_ms,
     )
-    fresh, ids, tokens, store, newest = await route.row(BEAT, values, verb="beat")
+    fresh, ids, tokens, store, newest = await client.row(BEAT, values, verb="beat")
     return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)), store, newest)
 
 
-async def now(route: Route) -> int:
+async def now(client: Client) -> int:
     """The engine's time in ms."""
-    (now_ms,) = await route.row(NOW, verb="now")
+    (now_ms,) = await client.row(NOW, verb="now")
     return int(now_ms)
 
 
-async def leave(route: Route, session: str, now_ms: int | None) -> None:
+async def leave(client: Client, session: str, now_ms: int | None) -> None:
     """Close a session and release what it still holds."""
-    await route.change(LEAVE, (clean(session), now_ms), verb="leave", now_ms=now_ms)
+    await client.change(LEAVE, (clean(session), now_ms), verb="leave", now_ms=now_ms)
 
 
-async def held(route: Route, session: str) -> list[Held]:
+async def held(client: Client, session: str) -> list[Held]:
     """What a session holds."""
-    columns: tuple[Any, ...] = await route.row(HELD, (clean(session),), verb="held")
+    columns: tuple[Any, ...] = await client.row(HELD, (clean(session),), verb="held")
     return [Held(*row) for row in zip(*(column or () for column in columns), strict=True)]
 
 
-async def expire(route: Route, limit: int, now_ms: int | None) -> int:
+async def expire(client: Client, limit: int, now_ms: int | None) -> int:
     """Take back what silent sessions hold; how many jobs."""
-    taken, much = await route.change(EXPIRE, (limit, now_ms), verb="expire", now_ms=now_ms)
+    taken, much = await client.change(EXPIRE, (limit, now_ms), verb="expire", now_ms=now_ms)
     if much:
-        await fold(route, verb="expire")
+        await fold(client, verb="expire")
     return int(taken)
 
 
-async def fold(route: Route, *, verb: str) -> None:
+async def fold(client: Client, *, verb: str) -> None:
     """Sum up what was counted, in small steps."""
     for _ in range(FOLDS):
-        (folded,) = await route.row(FOLD, (FOLD_ROWS,), verb=verb)
+        (folded,) = await client.row(FOLD, (FOLD_ROWS,), verb=verb)
         if folded < FOLD_ROWS:
             return
 
 
-async def watch(route: Route, id: bytes, ear: str | None) -> State | None:
-    """Have the end of a job told to `ear`; its state now, None when it is gone."""
-    (code,) = await route.row(WATCH, (id, ear), verb="watch")
+async def watch(client: Client, id: bytes, address: str | None) -> State | None:
+    """Have the end of a job told to `address`; its state now, None when it is gone."""
+    (code,) = await client.row(WATCH, (id, address), verb="watch")
     return None if code is None else STATES[code]
 
 
-async def view(route: Route) -> list[SessionView]:
+async def view(client: Client) -> list[SessionView]:
     """Live sessions, by name."""
-    rows = await route.rows(SESSIONS, verb="sessions")
+    rows = await client.rows(SESSIONS, verb="sessions")
     return [SessionView(name, _serves(serves), *rest) for name, serves, *rest in rows]

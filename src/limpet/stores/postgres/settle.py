@@ -30,7 +30,7 @@ from limpet.stores.postgres.enqueue import NameOf, check_caller
 from limpet.stores.postgres.wire import clean, clean_json, in_schema
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 SETTLE: Final = """SELECT * FROM lp.settle_1(
   %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::jsonb, %b::bigint
@@ -118,7 +118,7 @@ _FIELDS: Final[dict[type, Callable[[Any], dict[str, object]]]] = {
 
 
 async def settle(
-    route: Route,
+    client: Client,
     session: str,
     seq: int,
     transitions: Sequence[Transition],
@@ -129,7 +129,7 @@ async def settle(
     if not transitions:
         return []
     values = (session, seq, *columns(transitions, spent), now_ms)
-    codes, shut = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
+    codes, shut = await client.change(SETTLE, values, verb="settle", now_ms=now_ms)
     return answers(len(transitions), codes, shut)
 
 
@@ -182,8 +182,8 @@ async def settle_on(
     return bool(noted)
 
 
-async def save(route: Route, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
+async def save(client: Client, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
     """Write a note of a running job; False when the token is stale."""
     values = (id, token if 0 <= token <= LAST_TOKEN else NO_TOKEN, note.kind, note.name, note.body, now_ms)
-    (saved,) = await route.row(SAVE, values, verb="save")
+    (saved,) = await client.row(SAVE, values, verb="save")
     return bool(saved)

@@ -32,6 +32,7 @@ from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import (
     check,
     claim,
+    controls,
     enqueue,
     find,
     flows,
@@ -42,31 +43,29 @@ from limpet.stores.postgres import (
     repair,
     sessions,
     settle,
-    shelf,
     vacuum,
 )
-from limpet.stores.postgres.ear import Ear
-from limpet.stores.postgres.known import Known
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
+from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.url import PostgresUrl, schema_of
-from limpet.stores.waiters import Waiters, wake_of
-from limpet.stores.watching import finished_job
+from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 MOVE_IN: Final = "SELECT lp.move_in_1()"
 NAME: Final = "SELECT obj_description('lp.home'::regclass, 'pg_class')"
 
 
-class PostgresStore:
+class PostgresStore(Watches):
     """Jobs in a schema of their own. Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(self, url: PostgresUrl, *, namespace: str = "default") -> None:
         self.url = url
         self.namespace = namespace_of(namespace)
         self.schema = schema_of(url, namespace)
-        self._known = Known()
+        self._definitions = DefinitionCache()
         self._waiters = Waiters()
-        self._routes = PerLoop(lambda: Route(url, self.schema))
-        self._ears = PerLoop(lambda: Ear(url, self.schema, self._waiters))
+        self._clients = PerLoop(lambda: Client(url, self.schema))
+        self._receivers = PerLoop(lambda: WakeupReceiver(url, self.schema, self._waiters))
         self._ready = False
         self._checked = False
         self._name: str | None = None  # how this schema is told from one of the same name in another database
@@ -83,13 +82,13 @@ class PostgresStore:
             ),
         )
 
-    async def _route(self) -> Route:
-        route = self._routes.here()
+    async def _client(self) -> Client:
+        client = self._clients.here()
         if not self._ready:
-            await migrate.ready(route)
-            await route.row(MOVE_IN, verb="open")
+            await migrate.ready(client)
+            await client.row(MOVE_IN, verb="open")
             self._ready = True
-        return route
+        return client
 
     async def _name_of(self, *, again: bool = False) -> str:
         """Asked over a connection of our own: by plain code, which has no loop, in one made for it.
@@ -106,34 +105,34 @@ class PostgresStore:
         return self._name
 
     async def _ask_name(self) -> str:
-        (name,) = await (await self._route()).row(NAME, verb="open")
+        (name,) = await (await self._client()).row(NAME, verb="open")
         return str(name)
 
     async def open(self) -> None:
-        route = await self._route()
+        client = await self._client()
         if not self._checked:
-            await check.startup(route)
+            await check.startup(client)
             self._checked = True
 
     async def close(self) -> None:
-        await self._ears.close()
-        await self._routes.close()
+        await self._receivers.close()
+        await self._clients.close()
 
     async def plan(self) -> Plan:
-        return migrate.plan(await migrate.look(self._routes.here()), self.schema)
+        return migrate.plan(await migrate.look(self._clients.here()), self.schema)
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
         return tuple(await migrate.apply(self.url, self.schema, progress))
 
     async def now(self) -> int:
-        return await sessions.now(await self._route())
+        return await sessions.now(await self._client())
 
     # -- producers
 
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        answers, identity = await enqueue.enqueue(await self._route(), jobs, rules, now_ms)
+        answers, identity = await enqueue.enqueue(await self._client(), jobs, rules, now_ms)
         self.identity = identity or self.identity
         return answers
 
@@ -152,33 +151,33 @@ class PostgresStore:
         always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
-        return await enqueue.relay(await self._route(), (source, batch), jobs, rules, always=always, now_ms=now_ms)
+        return await enqueue.relay(await self._client(), (source, batch), jobs, rules, always=always, now_ms=now_ms)
 
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        route = await self._route()
+        client = await self._client()
         self._waiters.expect(beat.session.encode())
-        # Wherever it sleeps, it is told here: the ear of the loop that beats is heard for as long as the session lives.
-        address = await self._ears.here().hear(beat.session)
-        pulse = await sessions.beat(route, beat, address, now_ms)
+        # Wherever it sleeps, it is told here: the receiver of the loop that beats listens while the session lives.
+        address = await self._receivers.here().subscribe(beat.session)
+        pulse = await sessions.beat(client, beat, address, now_ms)
         before, self._name = self._name, pulse.store
         if before not in (None, pulse.store):
-            self._ears.here().listen_anew()  # a schema that was made anew has another channel
+            self._receivers.here().resubscribe()  # a schema that was made anew has another channel
         return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
-        await sessions.leave(await self._route(), session, now_ms)
+        await sessions.leave(await self._client(), session, now_ms)
         self._waiters.forget(session.encode())
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        route = await self._route()
+        client = await self._client()
         self._waiters.expect(request.session.encode())
-        answer, spoilt = await claim.claim(route, self._known, request, now_ms)
+        answer, spoilt = await claim.claim(client, self._definitions, request, now_ms)
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
             name = f"{request.session}/{request.claimer}"
-            await settle.settle(route, name, request.seq, spoilt, now_ms)
+            await settle.settle(client, name, request.seq, spoilt, now_ms)
         return answer
 
     async def settle(
@@ -190,7 +189,7 @@ class PostgresStore:
         spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
         now_ms: int | None = None,
     ) -> list[Settled]:
-        return await settle.settle(await self._route(), session, seq, transitions, now_ms, spent)
+        return await settle.settle(await self._client(), session, seq, transitions, now_ms, spent)
 
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
@@ -198,13 +197,13 @@ class PostgresStore:
         return await settle.settle_on(self.schema, self._name_of, conn, id, token, result, now_ms)
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
-        return await settle.save(await self._route(), id, token, note, now_ms)
+        return await settle.save(await self._client(), id, token, note, now_ms)
 
     async def held(self, session: str) -> list[Held]:
-        return await sessions.held(await self._route(), session)
+        return await sessions.held(await self._client(), session)
 
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
-        return await sessions.expire(await self._route(), limit, now_ms)
+        return await sessions.expire(await self._client(), limit, now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
@@ -214,82 +213,82 @@ class PostgresStore:
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
-        return await operate.cancel(await self._route(), ids, reason, force, now_ms)
+        return await operate.cancel(await self._client(), ids, reason, force, now_ms)
 
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
-        return await operate.retry(await self._route(), request, now_ms)
+        return await operate.retry(await self._client(), request, now_ms)
 
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
-        return await operate.signal(await self._route(), signals, now_ms)
+        return await operate.signal(await self._client(), signals, now_ms)
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
-        return await operate.discard(await self._route(), ids, now_ms)
+        return await operate.discard(await self._client(), ids, now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        self._waiters.expect(id)
-        return await finished_job(self, self._waiters, id, self._begin_watch(id), timeout_ms)
+    @property
+    def sleepers(self) -> Waiters:
+        return self._waiters
 
-    async def _begin_watch(self, id: bytes) -> State | None:
-        return await sessions.watch(await self._route(), id, await self._ears.here().hear())
+    async def begin_watch(self, id: bytes) -> State | None:
+        return await sessions.watch(await self._client(), id, await self._receivers.here().subscribe())
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
-        return await find.views(await self._route(), self._known, ids)
+        return await find.views(await self._client(), self._definitions, ids)
 
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
-        return await find.find(await self._route(), self._known, query, now_ms)
+        return await find.find(await self._client(), self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(await self._route(), queue, limit)
+        return await overview.causes(await self._client(), queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(await self._route())
+        return await (overview.queues if queues else overview.count)(await self._client())
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(await self._route(), ids, limit, before)
+        return await flows.flows(await self._client(), ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(await self._route(), self._known, id, now_ms)
+        return await overview.inspect(await self._client(), self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
-        return await gates.change_gates(await self._route(), changes, now_ms)
+        return await gates.change_gates(await self._client(), changes, now_ms)
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         if keys is None:
-            return await gates.gates(await self._route(), prefix)
-        return await gates.gates_of(await self._route(), keys)
+            return await gates.gates(await self._client(), prefix)
+        return await gates.gates_of(await self._client(), keys)
 
     async def accounts(self) -> list[Account]:
-        return await gates.accounted(await self._route())
+        return await gates.accounted(await self._client())
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
-        return await shelf.put_control(await self._route(), control, expect)
+        return await controls.put_control(await self._client(), control, expect)
 
     async def controls(self, kind: str) -> list[Control]:
-        return await shelf.controls(await self._route(), kind)
+        return await controls.controls(await self._client(), kind)
 
     async def sessions(self) -> list[SessionView]:
-        return await sessions.view(await self._route())
+        return await sessions.view(await self._client())
 
     # -- housekeeping
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        await shelf.append(await self._route(), entries)
+        await controls.append(await self._client(), entries)
 
     async def read(
         self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
     ) -> list[Entry]:
-        return await shelf.read(await self._route(), log, after, limit, newest=newest)
+        return await controls.read(await self._client(), log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
-        route = await self._route()
-        pruned = await operate.prune(route, retention, limit, now_ms)
-        await vacuum.vacuum(route)
+        client = await self._client()
+        pruned = await operate.prune(client, retention, limit, now_ms)
+        await vacuum.vacuum(client)
         return pruned
 
     async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
-        return await repair.repair(await self._route(), dry_run=dry_run, now_ms=now_ms)
+        return await repair.repair(await self._client(), dry_run=dry_run, now_ms=now_ms)
 
     async def check(self) -> list[Finding]:
-        return await check.findings(await self._route())
+        return await check.findings(await self._client())

@@ -22,7 +22,7 @@ from limpet.core.errors import (
     UsageError,
 )
 from limpet.core.limits.depth import queue_full
-from limpet.stores.postgres.line import Crowded, Lost, Refusal, Silent, Unfit
+from limpet.stores.postgres.connection import Crowded, Lost, Refusal, Silent, Unfit
 
 Remedy = Literal["again", "wait", "prepare", "none"]
 

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from limpet.core.errors import LimpetError
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.client import Client
 
 EVERY_S: Final = 60
 LONGEST_S: Final = 30.0  # for one table: what takes longer is left to autovacuum
@@ -45,20 +45,20 @@ _VACUUM: Final = "VACUUM (SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on) lp.{}"
 logger = logging.getLogger("limpet.stores.postgres")
 
 
-async def vacuum(route: Route) -> int:
+async def vacuum(client: Client) -> int:
     """Vacuum what is due; how many tables that was. Never the caller's trouble.
 
     When it was last done is known to the server, per table, so no process does it twice; one that is at it is not
     waited for (SKIP_LOCKED). Not truncating spares everybody the lock that this would take.
     """
     now = asyncio.get_running_loop().time()
-    if now < route.vacuumed_at + EVERY_S:
+    if now < client.vacuumed_at + EVERY_S:
         return 0
-    route.vacuumed_at = now
+    client.vacuumed_at = now
     done = 0
     try:
-        for (table,) in await route.rows(_DUE, (route.schema, list(HOT), ENOUGH, EVERY_S), verb="vacuum"):
-            await route.rows(_VACUUM.format(table), verb="vacuum", timeout_s=LONGEST_S)
+        for (table,) in await client.rows(_DUE, (client.schema, list(HOT), ENOUGH, EVERY_S), verb="vacuum"):
+            await client.rows(_VACUUM.format(table), verb="vacuum", timeout_s=LONGEST_S)
             done += 1
     except LimpetError as error:
         logger.info("the hot tables could not be vacuumed: %s", error)

@@ -10,9 +10,8 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
 from limpet.core.jobs.view import JobView
+from limpet.stores.codes import CANCELLING
 from limpet.stores.packed import PLAIN, UNREADABLE, extra_or_none
-
-CANCELLING: Final = 4  # a bit of a job's flags
 
 NOWHERE: Final = Lane("", "")  # the lane of a job whose definition cannot be read
 UNSAID: Final = Policy()

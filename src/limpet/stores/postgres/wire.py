@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from limpet.stores.postgres.names import with_numbers
+
 Encode = Callable[[Any], bytes]
 
 _PLACEHOLDER: Final = re.compile(r"%(?:%|[bst](?:::([a-z_0-9]+(?: precision)?)(\[\])?)?)")
@@ -158,6 +160,6 @@ _SCHEMA: Final = re.compile(r"\blp\.|'lp'")
 
 
 def in_schema(sql: str, schema: str) -> str:
-    """The SQL with the schema's quoted name for `lp`."""
+    """The SQL with the schema's quoted name for `lp`, and a number for each name (`:READY`)."""
     quoted = f'"{schema}"'
-    return _SCHEMA.sub(lambda found: f"{quoted}." if found.group(0) == "lp." else f"'{quoted}'", sql)
+    return _SCHEMA.sub(lambda found: f"{quoted}." if found.group(0) == "lp." else f"'{quoted}'", with_numbers(sql))

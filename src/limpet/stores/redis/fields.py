@@ -13,7 +13,7 @@ import msgspec
 
 from limpet.core.jobs.state import State
 from limpet.stores import waiters
-from limpet.stores.overview import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
 
 _WIDTH: Final = re.compile(r"[Ic](\d+)")
 _SIZES: Final = {"B": 1, "H": 2}

@@ -48,11 +48,10 @@ from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import meta_key
 from limpet.stores.redis.url import RedisUrl
 from limpet.stores.redis.wakeup_receiver import WakeupReceiver
-from limpet.stores.waiters import Waiters, wake_of
-from limpet.stores.watching import finished_job
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 
-class RedisStore:
+class RedisStore(Watches):
     """Jobs on a Redis or Valkey server. Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(self, url: RedisUrl, *, namespace: str = "default") -> None:
@@ -180,15 +179,15 @@ class RedisStore:
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(self._client, self._key, ids, now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+    @property
+    def sleepers(self) -> Waiters:
+        return self._waiters
+
+    async def begin_watch(self, id: bytes) -> State | None:
         receiver = self._receivers.here()
         receiver.listen()
-        self._waiters.expect(id)
-        return await finished_job(self, self._waiters, id, self._begin_watch(id, receiver.address), timeout_ms)
-
-    async def _begin_watch(self, id: bytes, receiver: str) -> State | None:
         try:
-            return await sessions.watch(self._client, self._key, id, receiver)
+            return await sessions.watch(self._client, self._key, id, receiver.address)
         except StoreFull:  # it cannot note who waits: whoever does looks once in a while
             (job,) = await self.get([id])
             return None if job is None else job.state

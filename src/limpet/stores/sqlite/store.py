@@ -17,6 +17,7 @@ from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
     CauseView,
     Control,
@@ -47,7 +48,7 @@ from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Known, Statements, Tx
 from limpet.stores.sqlite.writer import Writer
-from limpet.stores.watching import finished_job
+from limpet.stores.waiters import Waiters, Watches
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class Process:
             self.sentry.link.close()
 
 
-class SqliteStore:
+class SqliteStore(Watches):
     """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(
@@ -329,11 +330,13 @@ class SqliteStore:
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        ear = self.process.ear
-        ear.expect(id)
-        begin = self._write("watch", lambda tx: find.watch(tx, id, ear.address))
-        return await finished_job(self, ear, id, begin, timeout_ms)
+    @property
+    def sleepers(self) -> Waiters:
+        return self.process.ear
+
+    async def begin_watch(self, id: bytes) -> State | None:
+        ear = self.process.ear.address
+        return await self._write("watch", lambda tx: find.watch(tx, id, ear))
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
         return await self._read("get", lambda tx: find.views(tx, ids))

@@ -16,16 +16,24 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.state import State
 from limpet.core.text.gate_events import marked, news
+from limpet.stores.codes import BY_PARENT as BY_PARENT
+from limpet.stores.codes import CANCELLING as CANCELLING
+from limpet.stores.codes import DISCARDED as DISCARDED
+from limpet.stores.codes import ENQUEUED as ENQUEUED
+from limpet.stores.codes import EVER_CANCELLED as EVER_CANCELLED
+from limpet.stores.codes import EVER_LOST as EVER_LOST
+from limpet.stores.codes import EVER_SUCCEEDED as EVER_SUCCEEDED
+from limpet.stores.codes import INPUTS as INPUTS
+from limpet.stores.codes import KIDS as KIDS
+from limpet.stores.codes import NOTES as NOTES
+from limpet.stores.codes import SETTLED as SETTLED
+from limpet.stores.codes import STALE as STALE
+from limpet.stores.codes import WATCHED as WATCHED
 from limpet.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from limpet.stores.sqlite.statements import statements, with_marks, with_prefix
 
-# Bits of limpet_job.flags.
-KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT, SETTLED = 1, 2, 4, 8, 16, 32, 64
-
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 
-# limpet_count.what beyond the seven states: sums that only grow.
-ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
 OF_GROUP = 20  # (queue, group, this): how many jobs of a group wait in a queue
 
 KNOWN_LANES = 50_000  # how many definitions one process keeps in memory

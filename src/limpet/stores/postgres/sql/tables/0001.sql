@@ -37,17 +37,17 @@ CREATE TABLE lp.wait (
   lost integer NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
   cost integer NOT NULL DEFAULT 1,
-  state smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
-  priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
+  state smallint NOT NULL CHECK (state BETWEEN :BLOCKED AND :READY),
+  priority smallint NOT NULL CHECK (priority BETWEEN 0 AND :LEAST_URGENT),
   flags smallint NOT NULL DEFAULT 0, -- 4 cancelling, 8 has notes, 16 has inputs, 32 cancelled by its parent's death
   reason text COLLATE "C",
   cause text COLLATE "C",
   error_type text COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
-CREATE INDEX wait_ready ON lp.wait (lane, due_ms, id) WHERE state = 2;
-CREATE INDEX wait_scheduled ON lp.wait (priority, due_ms, id) WHERE state = 1;
+CREATE INDEX wait_ready ON lp.wait (lane, due_ms, id) WHERE state = :READY;
+CREATE INDEX wait_scheduled ON lp.wait (priority, due_ms, id) WHERE state = :SCHEDULED;
 CREATE INDEX wait_expires ON lp.wait (expires_ms) WHERE expires_ms IS NOT NULL;
-CREATE INDEX wait_blocked ON lp.wait (id) WHERE state = 0;
+CREATE INDEX wait_blocked ON lp.wait (id) WHERE state = :BLOCKED;
 
 CREATE TABLE lp.running (
   id bytea NOT NULL PRIMARY KEY,
@@ -81,7 +81,7 @@ CREATE TABLE lp.done (
   lost integer NOT NULL,
   held integer NOT NULL,
   cost integer NOT NULL,
-  state smallint NOT NULL CHECK (state BETWEEN 4 AND 6),
+  state smallint NOT NULL CHECK (state BETWEEN :SUCCEEDED AND :CANCELLED),
   priority smallint NOT NULL,
   flags smallint NOT NULL,
   reason text COLLATE "C",
@@ -109,7 +109,7 @@ CREATE TABLE lp.lane (
 );
 CREATE INDEX lane_queue ON lp.lane (queue, task);
 
--- The floor: what only the one who claims may change, one at a time (lock 1, see lock_1). Everyone else posts.
+-- The floor: what only the one who claims may change, one at a time (lock 1, see lock). Everyone else posts.
 -- How far posts are filed is a snapshot, not a number: transactions commit in any order. Posts that it could see are
 -- done; a pass over the others may take several claims, and says how far it is.
 CREATE TABLE lp.floor (
@@ -164,14 +164,14 @@ CREATE TABLE lp.lane_now (
   served_ms bigint NOT NULL DEFAULT 0, -- orders those who are active for one member
   floor_ms bigint NOT NULL DEFAULT 0,
   jobs bigint NOT NULL DEFAULT 0, -- stored jobs, finished ones included, as far as they are folded
-  state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
+  state smallint NOT NULL DEFAULT :IDLE CHECK (state BETWEEN :IDLE AND :WAITING),
   priority smallint NOT NULL,
   floor_id bytea NOT NULL DEFAULT '\x',
   gate text COLLATE "C",
-  CHECK ((state = 2) = (gate IS NOT NULL))
+  CHECK ((state = :WAITING) = (gate IS NOT NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
-CREATE INDEX lane_now_active ON lp.lane_now (class, member, served_ms, id) WHERE state = 1;
-CREATE INDEX lane_now_waiting ON lp.lane_now (gate, class, priority, turn) WHERE state = 2;
+CREATE INDEX lane_now_active ON lp.lane_now (class, member, served_ms, id) WHERE state = :ACTIVE;
+CREATE INDEX lane_now_waiting ON lp.lane_now (gate, class, priority, turn) WHERE state = :WAITING;
 CREATE INDEX lane_now_member ON lp.lane_now (member);
 CREATE INDEX lane_now_empty ON lp.lane_now (id) WHERE jobs <= 0;
 
@@ -236,15 +236,15 @@ CREATE TABLE lp.gate (
   open_until_ms bigint NOT NULL DEFAULT 0,
   probe_token bigint NOT NULL DEFAULT 0,
   opened bigint NOT NULL DEFAULT 0,
-  pace bigint NOT NULL DEFAULT 1000,
+  pace bigint NOT NULL DEFAULT :FULL,
   paced_at_ms bigint NOT NULL DEFAULT 0,
-  ceiling bigint NOT NULL DEFAULT 1000,
+  ceiling bigint NOT NULL DEFAULT :FULL,
   cut_token bigint NOT NULL DEFAULT 0,
   period_ms bigint NOT NULL DEFAULT 0,
   spent bigint NOT NULL DEFAULT 0,
   wants bigint NOT NULL DEFAULT 0,
   ruled_at_ms bigint NOT NULL DEFAULT 0,
-  told bigint NOT NULL DEFAULT 0, -- written by log_news_1 alone
+  told bigint NOT NULL DEFAULT 0, -- written by log_gate_events alone
   by_hand boolean NOT NULL DEFAULT false, -- somebody opened it
   opens_ms bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
@@ -386,7 +386,7 @@ CREATE INDEX gone_until ON lp.gone (until_ms);
 -- it away.
 CREATE TABLE lp.pruned (what text NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DEFAULT 0, key text NOT NULL DEFAULT '')
   WITH (fillfactor = 10);
-INSERT INTO lp.pruned (what) VALUES ('4'), ('5'), ('6'), ('gone'), ('gate');
+INSERT INTO lp.pruned (what) VALUES (':SUCCEEDED'), (':DEAD'), (':CANCELLED'), ('gone'), ('gate');
 
 -- The same for jobs of single queues, whose index they share with all: how far each walk over it has come, and when it began.
 CREATE TABLE lp.walked (
@@ -453,6 +453,31 @@ CREATE TYPE lp.popped AS (
 CREATE TYPE lp.candidate AS (
   lane bigint, member bigint, ring bigint, class bigint,
   plain boolean -- no gate rules it
+);
+
+-- A gate as one claim sees it: what it has left (NULL: no matter), and what the claim has taken there so far.
+CREATE TYPE lp.claim_gate AS (
+  places bigint, tokens bigint, money bigint, -- how many jobs, starts and how much of its budget
+  n integer, spent bigint, -- taken: so many jobs, which cost so much together
+  first integer, -- the place of the first of them among all jobs that the claim takes; NULL: none yet
+  wants bigint, -- what a job that did not fit its budget needs; NULL: all did
+  must boolean, -- jobs that pass must start at once; NULL: its row is not locked
+  held boolean, -- another transaction has locked it
+  key text,
+  unit text, -- which of a job's costs it counts
+  charge jsonb, -- what a job of cost 1 is charged; NULL: nothing
+  slow lp.gate -- its row as it is after that, where its rate goes slower than declared
+);
+
+-- A lane that a claim asks for jobs, with its gates.
+CREATE TYPE lp.lane_ask AS (
+  lane bigint, n integer, -- for so many
+  must boolean, -- its jobs must start at once
+  gates integer[], -- which of the claim's gates rule it
+  charge jsonb, units text[], -- what a job of cost 1 is charged, and the unit of each of these charges
+  first integer, passed integer, -- what came of it: the place of its first job among those seen, and how many pass
+  sums bigint[], -- what those cost together at each of its gates; NULL: 1 each
+  wants bigint[] -- what the next job needs of each of its budgets, where nothing else stops it
 );
 
 -- Running jobs as a worker needs them.

@@ -3,7 +3,7 @@
 -- Answer: numbers in ring order; places in the order in which new turns are taken. Relies on: nothing.
 
 -- How many of p_count jobs each participant gets: what is left of interrupted turns, then whole turns.
-CREATE OR REPLACE FUNCTION lp.share_1(p_count integer, p_lefts integer[], p_weights integer[]) RETURNS integer[]
+CREATE OR REPLACE FUNCTION lp.share(p_count integer, p_lefts integer[], p_weights integer[]) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_size integer := cardinality(p_lefts);
@@ -41,7 +41,7 @@ END $$;
 
 -- Who stands where after p_served. A turn cut short keeps its place and its remainder; of those whose turn is over,
 -- whoever had fewer turns in the batch comes first: it is the one whose turn is next, perhaps with a part of it taken.
-CREATE OR REPLACE FUNCTION lp.places_1(
+CREATE OR REPLACE FUNCTION lp.places(
   p_members bigint[], p_lefts integer[], p_weights integer[], p_served integer[],
   OUT members bigint[], OUT lefts integer[], OUT moves boolean[]
 ) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

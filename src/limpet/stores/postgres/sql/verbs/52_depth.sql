@@ -1,19 +1,19 @@
 -- Promise: new jobs are refused where more would wait than may: in a queue, or of one group in it.
 -- Inputs: lp.batch. Answer: as named; LP006 with the facts of core.depth.queue_full as JSON when they do not fit.
--- Relies on depth_place, the keys of `count` and `gate`, and post_lane. Whoever counts a place anew holds lock 8.
+-- Relies on depth_place, the keys of `count` and `gate`, and post_lane. Whoever counts a place anew holds lock DEPTH.
 --
 -- How many wait is counted by rows that are only inserted and folded later, so to know it exactly all of them are read. An
 -- enqueue mostly need not know: `depth` holds what waited or ran at the last count, and what has been added since. While
 -- that has room there is room. What leaves the queue is never taken off there: when it looks full, it is counted anew.
 
 -- What `depth` calls a queue (p_grp NULL), or a group in it.
-CREATE OR REPLACE FUNCTION lp.place_1(p_queue text, p_grp text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.depth_place(p_queue text, p_grp text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE WHEN p_grp IS NULL THEN 'q' || p_queue ELSE 'g' || length(p_queue) || ':' || p_queue || p_grp END
 $$;
 
 -- How many jobs may wait in a queue, and of each group in it: an operator's word, else what the call declares, else what
 -- was declared.
-CREATE OR REPLACE FUNCTION lp.depths_1(p_batch lp.batch, p_key text, OUT depth bigint, OUT group_depth bigint) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.depths_of(p_batch lp.batch, p_key text, OUT depth bigint, OUT group_depth bigint) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_declared boolean;
   v_rule jsonb := (SELECT r.rule FROM jsonb_array_elements(p_batch.rules) AS r (rule) WHERE r.rule ->> 'key' = p_key LIMIT 1);
@@ -27,7 +27,7 @@ END $$;
 
 -- The places with a depth that jobs of this call would wait in, and how many of them. p_old: by job, whether it was there
 -- before; NULL: none was.
-CREATE OR REPLACE FUNCTION lp.crowds_1(p_batch lp.batch, p_old boolean[])
+CREATE OR REPLACE FUNCTION lp.bounded_places(p_batch lp.batch, p_old boolean[])
 RETURNS TABLE (queue text, grp text, most bigint, brought bigint) LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY
@@ -39,7 +39,7 @@ BEGIN
     FROM new AS n CROSS JOIN LATERAL (SELECT convert_from(p_batch.bodies[n.lane], 'UTF8')::jsonb AS body) AS b
   ), ruled AS (
     SELECT q.queue, d.depth, d.group_depth FROM (SELECT DISTINCT l.queue FROM lane AS l) AS q
-    CROSS JOIN LATERAL lp.depths_1(p_batch, 'queue:' || q.queue) AS d
+    CROSS JOIN LATERAL lp.depths_of(p_batch, 'queue:' || q.queue) AS d
   )
   SELECT l.queue, NULL::text, r.depth, sum(l.n)::bigint FROM lane AS l JOIN ruled AS r ON r.queue = l.queue
   WHERE r.depth IS NOT NULL GROUP BY l.queue, r.depth
@@ -49,28 +49,28 @@ BEGIN
 END $$;
 
 -- How many jobs wait or run there at most, and when that was counted; NULL: it never was.
-CREATE OR REPLACE FUNCTION lp.depth_1(p_place text, OUT n bigint, OUT counted_at timestamptz, OUT rows bigint) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.noted_depth(p_place text, OUT n bigint, OUT counted_at timestamptz, OUT rows bigint) LANGUAGE plpgsql AS $$
 BEGIN
   SELECT sum(d.n), max(d.counted_at), count(*) INTO n, counted_at, rows FROM lp.depth AS d WHERE d.place = p_place;
 END $$;
 
 -- Exactly how many jobs wait, and how many run, of a queue (p_grp NULL) or of a group in it. One look: what is folded
 -- meanwhile is not counted twice.
-CREATE OR REPLACE FUNCTION lp.waiting_1(p_queue text, p_grp text, OUT waiting bigint, OUT running bigint) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.count_waiting(p_queue text, p_grp text, OUT waiting bigint, OUT running bigint) LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  SELECT coalesce(sum(x.n) FILTER (WHERE x.what <> 3), 0), coalesce(sum(x.n) FILTER (WHERE x.what = 3), 0) INTO waiting, running FROM (
-    SELECT CASE c.what WHEN 23 THEN 3 ELSE c.what END AS what, c.n FROM lp.count AS c
-    WHERE c.queue = p_queue AND CASE WHEN p_grp IS NULL THEN c.what <= 3 ELSE c.task = p_grp AND c.what IN (22, 23) END
+  SELECT coalesce(sum(x.n) FILTER (WHERE x.what <> :RUNNING), 0), coalesce(sum(x.n) FILTER (WHERE x.what = :RUNNING), 0) INTO waiting, running FROM (
+    SELECT CASE c.what WHEN :GROUP_RUNNING THEN :RUNNING ELSE c.what END AS what, c.n FROM lp.count AS c
+    WHERE c.queue = p_queue AND CASE WHEN p_grp IS NULL THEN c.what <= :RUNNING ELSE c.task = p_grp AND c.what IN (:GROUP_WAITING, :GROUP_RUNNING) END
     UNION ALL
     SELECT t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-      WHERE u.what <= 3 GROUP BY d.lane, u.what HAVING sum(u.n) <> 0
+      WHERE u.what <= :RUNNING GROUP BY d.lane, u.what HAVING sum(u.n) <> 0
     ) AS t CROSS JOIN LATERAL (
       SELECT l.queue, l.grp FROM lp.lane AS l WHERE l.id = t.lane
       UNION ALL
       SELECT p.body ->> 'queue', p.body ->> 'group' FROM (
         SELECT convert_from(p.body, 'UTF8')::jsonb AS body FROM lp.post AS p
-        WHERE p.lane = t.lane AND p.body IS NOT NULL AND p.kind = 0 LIMIT 1
+        WHERE p.lane = t.lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1
       ) AS p
       LIMIT 1
     ) AS l WHERE l.queue = p_queue AND (p_grp IS NULL OR l.grp = p_grp)
@@ -78,25 +78,25 @@ BEGIN
 END $$;
 
 -- True when jobs of this call may not fit, or nobody has counted yet: then it is looked at with care.
-CREATE OR REPLACE FUNCTION lp.is_tight_1(p_batch lp.batch) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.may_not_fit(p_batch lp.batch) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN EXISTS (
-    SELECT 1 FROM lp.crowds_1(p_batch, NULL) AS c CROSS JOIN LATERAL lp.depth_1(lp.place_1(c.queue, c.grp)) AS d
+    SELECT 1 FROM lp.bounded_places(p_batch, NULL) AS c CROSS JOIN LATERAL lp.noted_depth(lp.depth_place(c.queue, c.grp)) AS d
     WHERE d.counted_at IS NULL OR d.n + c.brought > c.most
   );
 END $$;
 
 -- How many wait in a place that seems to have no room. One counts at a time, and those whose call began before that use
 -- what it found. A caller's own transaction counts for itself and holds nothing.
-CREATE OR REPLACE FUNCTION lp.count_anew_1(p_queue text, p_grp text, p_guest boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.recount_depth(p_queue text, p_grp text, p_guest boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  v_place text := lp.place_1(p_queue, p_grp);
+  v_place text := lp.depth_place(p_queue, p_grp);
   v_waiting bigint;
 BEGIN
   IF p_guest THEN
-    RETURN (SELECT w.waiting FROM lp.waiting_1(p_queue, p_grp) AS w);
+    RETURN (SELECT w.waiting FROM lp.count_waiting(p_queue, p_grp) AS w);
   END IF;
-  PERFORM lp.lock_1(8);
+  PERFORM lp.lock(:DEPTH);
   SELECT d.waiting + coalesce((SELECT sum(a.n) FROM lp.depth AS a WHERE a.place = v_place AND a.counted_at IS NULL), 0)
   INTO v_waiting FROM lp.depth AS d WHERE d.place = v_place AND d.counted_at >= now();
   IF FOUND THEN
@@ -106,30 +106,30 @@ BEGIN
     DELETE FROM lp.depth WHERE place = v_place
   )
   INSERT INTO lp.depth (place, n, waiting, counted_at)
-  SELECT v_place, w.waiting + w.running, w.waiting, clock_timestamp() FROM lp.waiting_1(p_queue, p_grp) AS w
+  SELECT v_place, w.waiting + w.running, w.waiting, clock_timestamp() FROM lp.count_waiting(p_queue, p_grp) AS w
   RETURNING waiting INTO v_waiting;
   RETURN v_waiting;
 END $$;
 
 -- Count the places anew where jobs of this call may not fit.
-CREATE OR REPLACE FUNCTION lp.count_tight_1(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.recount_depths(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM lp.count_anew_1(c.queue, c.grp, false) FROM lp.crowds_1(p_batch, NULL) AS c
-  CROSS JOIN LATERAL lp.depth_1(lp.place_1(c.queue, c.grp)) AS d
+  PERFORM lp.recount_depth(c.queue, c.grp, false) FROM lp.bounded_places(p_batch, NULL) AS c
+  CROSS JOIN LATERAL lp.noted_depth(lp.depth_place(c.queue, c.grp)) AS d
   WHERE d.counted_at IS NULL OR d.n + c.brought > c.most;
 END $$;
 
--- Refuse new jobs that do not fit. p_old: as in crowds_1.
-CREATE OR REPLACE FUNCTION lp.refuse_full_1(p_batch lp.batch, p_old boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Refuse new jobs that do not fit. p_old: as in bounded_places.
+CREATE OR REPLACE FUNCTION lp.refuse_full(p_batch lp.batch, p_old boolean[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_crowd record;
   v_depth record;
   v_waiting bigint;
 BEGIN
-  FOR v_crowd IN SELECT c.* FROM lp.crowds_1(p_batch, p_old) AS c ORDER BY c.queue, c.grp NULLS FIRST LOOP
-    v_depth := lp.depth_1(lp.place_1(v_crowd.queue, v_crowd.grp));
+  FOR v_crowd IN SELECT c.* FROM lp.bounded_places(p_batch, p_old) AS c ORDER BY c.queue, c.grp NULLS FIRST LOOP
+    v_depth := lp.noted_depth(lp.depth_place(v_crowd.queue, v_crowd.grp));
     IF v_depth.counted_at IS NULL OR v_depth.n + v_crowd.brought > v_crowd.most THEN
-      v_waiting := lp.count_anew_1(v_crowd.queue, v_crowd.grp, p_batch.guest);
+      v_waiting := lp.recount_depth(v_crowd.queue, v_crowd.grp, p_batch.guest);
       IF v_waiting + v_crowd.brought > v_crowd.most THEN
         RAISE EXCEPTION '%', json_build_object(
           'queue', v_crowd.queue, 'group', v_crowd.grp, 'waiting', v_waiting, 'most', v_crowd.most, 'brought', v_crowd.brought
@@ -139,42 +139,42 @@ BEGIN
   END LOOP;
 END $$;
 
--- New jobs were stored: they are added where a depth bounds them. p_old: as in crowds_1.
-CREATE OR REPLACE FUNCTION lp.add_depths_1(p_batch lp.batch, p_old boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+-- New jobs were stored: they are added where a depth bounds them. p_old: as in bounded_places.
+CREATE OR REPLACE FUNCTION lp.add_depths(p_batch lp.batch, p_old boolean[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_place text;
 BEGIN
-  INSERT INTO lp.depth (place, n) SELECT lp.place_1(c.queue, c.grp), c.brought FROM lp.crowds_1(p_batch, p_old) AS c;
+  INSERT INTO lp.depth (place, n) SELECT lp.depth_place(c.queue, c.grp), c.brought FROM lp.bounded_places(p_batch, p_old) AS c;
   IF p_batch.guest THEN
     RETURN;
   END IF;
   FOR v_place IN
-    SELECT lp.place_1(c.queue, c.grp) FROM lp.crowds_1(p_batch, p_old) AS c
-    WHERE (lp.depth_1(lp.place_1(c.queue, c.grp))).rows > 64
+    SELECT lp.depth_place(c.queue, c.grp) FROM lp.bounded_places(p_batch, p_old) AS c
+    WHERE (lp.noted_depth(lp.depth_place(c.queue, c.grp))).rows > 64
   LOOP
-    PERFORM lp.sum_depth_1(v_place);
+    PERFORM lp.sum_depth(v_place);
   END LOOP;
 END $$;
 
 -- The depths of a queue are others from now on. While it had none nobody added anything, so what is noted counts no more.
 -- What somebody counts at this moment stays: it is later than what could be missed.
-CREATE OR REPLACE FUNCTION lp.forget_depths_1(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.forget_depths(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_groups text := 'g' || length(p_queue) || ':' || p_queue;
 BEGIN
   DELETE FROM lp.depth WHERE ctid = ANY (ARRAY(
     SELECT d.ctid FROM lp.depth AS d
-    WHERE d.place = lp.place_1(p_queue, NULL) OR d.place >= v_groups AND starts_with(d.place, v_groups) FOR UPDATE SKIP LOCKED
+    WHERE d.place = lp.depth_place(p_queue, NULL) OR d.place >= v_groups AND starts_with(d.place, v_groups) FOR UPDATE SKIP LOCKED
   ));
 END $$;
 
 -- Forget places that were counted long ago, as groups come and go, and those that callers' own transactions have added very
 -- much to, who sum up nothing. The next who comes there counts anew. Answer: how many rows went.
-CREATE OR REPLACE FUNCTION lp.prune_depths_1(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.prune_depths(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_removed integer;
 BEGIN
-  IF NOT lp.try_lock_1(8) THEN
+  IF NOT lp.try_lock(:DEPTH) THEN
     RETURN 0;
   END IF;
   DELETE FROM lp.depth WHERE place = ANY (ARRAY(
@@ -186,9 +186,9 @@ BEGIN
 END $$;
 
 -- Sum up what was added to a place, unless somebody is at it. Which of it a count has found stays known.
-CREATE OR REPLACE FUNCTION lp.sum_depth_1(p_place text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.sum_depth(p_place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF NOT lp.try_lock_1(8) THEN
+  IF NOT lp.try_lock(:DEPTH) THEN
     RETURN;
   END IF;
   WITH gone AS (
@@ -198,9 +198,9 @@ BEGIN
 END $$;
 
 -- A job that had ended waits again here, or one came over from another queue: nobody refuses it, and it counts.
-CREATE OR REPLACE FUNCTION lp.note_depth_1(p_queue text, p_grp text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.note_depth(p_queue text, p_grp text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.depth (place, n)
-  SELECT p.place, 1 FROM unnest(ARRAY[lp.place_1(p_queue, NULL), CASE WHEN p_grp IS NOT NULL THEN lp.place_1(p_queue, p_grp) END]) AS p (place)
+  SELECT p.place, 1 FROM unnest(ARRAY[lp.depth_place(p_queue, NULL), CASE WHEN p_grp IS NOT NULL THEN lp.depth_place(p_queue, p_grp) END]) AS p (place)
   WHERE EXISTS (SELECT 1 FROM lp.depth AS d WHERE d.place = p.place OFFSET 0);
 END $$;

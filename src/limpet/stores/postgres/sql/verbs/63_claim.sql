@@ -1,11 +1,11 @@
 -- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
--- namespace (lock 1): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
+-- namespace (lock FLOOR): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
 -- about to commit (the door): nothing is handed out under a gate after it was seen shut. Its commit does not wait for the
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
 -- Due jobs of this priority and less urgent ones become ready, urgent ones first; true when more are due than one step takes.
-CREATE OR REPLACE FUNCTION lp.promote_1(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.promote_due(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := 0;
   v_each record;
@@ -13,13 +13,13 @@ DECLARE
 BEGIN
   FOR v_each IN
     WITH due AS (
-      SELECT w.place FROM generate_series(p_most, 9) AS p (priority) CROSS JOIN LATERAL (
-        SELECT r.ctid AS place FROM lp.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
+      SELECT w.place FROM generate_series(p_most, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
+        SELECT r.ctid AS place FROM lp.wait AS r WHERE r.state = :SCHEDULED AND r.priority = p.priority AND r.due_ms <= p_now
           AND EXISTS (SELECT 1 FROM lp.lane_now AS k WHERE k.id = r.lane OFFSET 0) -- others are filed first
         ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
       ) AS w LIMIT 512
     ), up AS (
-      UPDATE lp.wait SET state = 2 WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING lane, due_ms, id
+      UPDATE lp.wait SET state = :READY WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING lane, due_ms, id
     )
     SELECT lane, count(*)::integer AS n, (array_agg(due_ms ORDER BY due_ms, id))[1] AS due_ms,
       (array_agg(id ORDER BY due_ms, id))[1] AS id
@@ -27,47 +27,47 @@ BEGIN
   LOOP
     v_n := v_n + v_each.n;
     v_post.lane := v_each.lane;
-    PERFORM lp.file_lane_1(v_post, true, v_each.due_ms, v_each.id, p_now);
-    PERFORM lp.count_1(v_each.lane, 1, -v_each.n, 2, v_each.n);
+    PERFORM lp.apply_lane_post(v_post, true, v_each.due_ms, v_each.id, p_now);
+    PERFORM lp.count_jobs(v_each.lane, :SCHEDULED, -v_each.n, :READY, v_each.n);
     IF v_each.n > 1 THEN -- others may help with what this claim leaves
-      PERFORM lp.post_ready_1(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
+      PERFORM lp.post_ready(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
     END IF;
   END LOOP;
   RETURN v_n >= 512;
 END $$;
 
 -- Gates whose time has come let those who wait at them go on.
-CREATE OR REPLACE FUNCTION lp.open_due_gates_1(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.open_due_gates(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
 BEGIN
   FOR v_key IN SELECT key FROM lp.gate WHERE opens_ms <= p_now ORDER BY opens_ms LIMIT 64 LOOP
-    PERFORM lp.wake_lanes_1(v_key, p_now);
+    PERFORM lp.wake_lanes(v_key, p_now);
   END LOOP;
 END $$;
 
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
 -- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
 -- transaction: it is looked for again after a while.
-CREATE OR REPLACE FUNCTION lp.next_at_1(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.next_ready_at(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
-    SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+    SELECT min(w.due_ms) FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
       SELECT r.due_ms FROM lp.wait AS r
-      WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms < 1::bigint << 52 ORDER BY r.due_ms LIMIT 1
+      WHERE r.state = :SCHEDULED AND r.priority = p.priority AND r.due_ms < :FOREVER_MS ORDER BY r.due_ms LIMIT 1
     ) AS w
   );
 BEGIN
   IF v_due <= p_now THEN
     v_due := p_now + 500;
-  ELSIF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id() AND kind = 2) THEN
+  ELSIF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id() AND kind = :POST_CHILD) THEN
     v_due := least(v_due, p_now + 500);
   END IF;
   RETURN least(v_due, (SELECT g.opens_ms FROM lp.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1));
 END $$;
 
 -- The leases of what was taken: one for each token. The last of these is the last that was given.
-CREATE OR REPLACE FUNCTION lp.lease_1(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.write_leases(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM setval('lp.tokens', p_tokens[cardinality(p_tokens)]);
   IF cardinality(p_tokens) = 1 THEN
@@ -83,13 +83,14 @@ BEGIN
 END $$;
 
 -- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the long way would; ids NULL: not so, take that.
-CREATE OR REPLACE FUNCTION lp.take_only_1(
+-- what the long way would; ids NULL: not so, take that. p_last: the last token that was given.
+CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
-  OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
+  OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_id bigint;
+  v_token bigint := greatest(p_last + 1, p_now * :TOKENS_PER_MS);
   p lp.popped;
 BEGIN
   again := false;
@@ -97,7 +98,7 @@ BEGIN
   CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = s.lane OFFSET 0) AS l
   CROSS JOIN LATERAL (
     SELECT count(*) AS n, min(a.id) AS only
-    FROM (SELECT id FROM lp.lane_now WHERE class = l.class AND member = l.member AND state = 1 LIMIT 2) AS a
+    FROM (SELECT id FROM lp.lane_now WHERE class = l.class AND member = l.member AND state = :ACTIVE LIMIT 2) AS a
   ) AS n
   WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= p_least AND p_capabilities @> l.needs
     AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
@@ -105,8 +106,8 @@ BEGIN
   IF v_id IS NULL THEN
     RETURN;
   END IF;
-  p := lp.pop_1(ARRAY[v_id], ARRAY[p_limit], p_now);
-  IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = 2) THEN
+  p := lp.pop_ready(ARRAY[v_id], ARRAY[p_limit], p_now);
+  IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY) THEN
     ids := '{}';
     RETURN;
   END IF;
@@ -114,18 +115,78 @@ BEGIN
     RETURN;
   END IF;
   ids := p.ids;
-  hard := p.hards[1];
-  token := greatest(p_last + 1, p_now * 2048);
-  PERFORM lp.start_one_token_1(p.places, token, p_now);
-  INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
+  tokens := ARRAY[v_token];
+  hards := p.hards[:1];
+  PERFORM lp.start_one_token(p.places, v_token, p_now);
+  INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{:READY,:RUNNING}', ARRAY[-cardinality(ids), cardinality(ids)]);
   IF random() < 0.1 THEN
-    PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
+    PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
-  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = 2); -- somebody holds it
+  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
+END $$;
+
+-- A claim that has taken nothing yet. p_last: the last token that was given.
+CREATE OR REPLACE FUNCTION lp.begin_taking(
+  p_limit integer, p_slots integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint
+) RETURNS lp.taking LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  t lp.taking;
+BEGIN
+  t.now := p_now;
+  t.left_n := p_limit;
+  t.slots := p_slots;
+  t.least := p_least;
+  t.queues := p_queues;
+  t.tasks := p_tasks;
+  t.capabilities := p_capabilities;
+  t.token := p_last;
+  t.tokens := '{}';
+  t.hards := '{}';
+  t.shared := '{}';
+  t.skipped := '{}';
+  t.skipped_lanes := '{}';
+  t.floor_classes := '{}';
+  t.floor_priorities := '{}';
+  t.cut := false;
+  t.again := false;
+  RETURN t;
+END $$;
+
+-- The long way: up to p_aged jobs of the priority p_most and less urgent ones first, then the rest by priority, down to
+-- t.least.
+CREATE OR REPLACE FUNCTION lp.take_by_priority(
+  t lp.taking, p_aged integer, p_most smallint,
+  OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_limit integer := t.left_n;
+  v_least smallint := t.least;
+  v_got record;
+BEGIN
+  IF p_aged > 0 THEN
+    t.left_n := least(v_limit, p_aged);
+    t.least := :LEAST_URGENT;
+    t.floor_priorities := array_fill(p_most, '{1}', '{0}');
+    v_got := lp.fill_claim(t);
+    t := v_got.t;
+    ids := v_got.ids;
+    t.left_n := v_limit - cardinality(ids);
+    t.least := v_least;
+    t.floor_classes := '{}';
+    t.floor_priorities := '{}';
+    t.skipped_lanes := '{}';
+  END IF;
+  v_got := lp.fill_claim(t);
+  t := v_got.t;
+  ids := ids || v_got.ids;
+  tokens := t.tokens;
+  hards := t.hards;
+  again := t.again;
+  reopening := t.reopening;
 END $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
-CREATE OR REPLACE FUNCTION lp.hand_out_1(p_ids bytea[]) RETURNS lp.handed LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.hand_out(p_ids bytea[]) RETURNS lp.handed LANGUAGE plpgsql AS $$
 DECLARE
   h lp.handed;
   v_flags integer;
@@ -134,9 +195,9 @@ BEGIN
   SELECT array_agg(o.id), array_agg(o.token), array_agg(o.attempt), array_agg(o.lost), array_agg(o.lane),
     array_agg(o.policy), array_agg(o.args), array_agg(o.extra), array_agg(o.enqueued_ms), array_agg(o.due_ms),
     array_agg(o.claimed_ms), array_agg(o.held), array_agg(o.held_since_ms), array_agg(o.cost),
-    array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][3] ? (@ == true)'), false)),
+    array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][:CHARGE_PROBE] ? (@ == true)'), false)),
     array_agg(CASE WHEN o.charged IS NULL THEN 0 ELSE ( -- under the tightest ceiling that it passed
-      SELECT least(coalesce(min((c.taken ->> 4)::bigint), 0), 2147483647) FROM jsonb_array_elements(o.charged) AS c (taken)
+      SELECT least(coalesce(min((c.taken ->> :CHARGE_CONCURRENCY)::bigint), 0), 2147483647) FROM jsonb_array_elements(o.charged) AS c (taken)
     ) END), bit_or(o.flags)
   INTO h.ids, h.tokens, h.attempts, h.losts, h.lanes, h.policies, h.args, h.extras, h.enqueued, h.dues, h.claimed,
     h.helds, h.held_sinces, h.costs, h.probes, h.togethers, v_flags
@@ -147,7 +208,7 @@ BEGIN
       SELECT x.policy, x.args, x.extra, x.enqueued_ms FROM lp.job AS x WHERE x.id = k.id OFFSET 0
     ) AS j ORDER BY k.at
   ) AS o;
-  IF v_flags & 16 <> 0 THEN
+  IF v_flags & :INPUTS <> 0 THEN
     -- Nothing for a job whose results are over 16 MiB together: more than that would not fit into an answer.
     v_heavy := ARRAY(
       SELECT d.child FROM lp.dep AS d WHERE d.child = ANY (p_ids) AND d.done
@@ -157,7 +218,7 @@ BEGIN
     INTO h.input_jobs, h.input_parents, h.input_results, h.input_failed
     FROM lp.dep AS d WHERE d.child = ANY (p_ids) AND d.done AND d.child <> ALL (v_heavy);
   END IF;
-  IF v_flags & 8 <> 0 THEN
+  IF v_flags & :NOTES <> 0 THEN
     SELECT array_agg(n.job ORDER BY n.job, n.kind, n.name), array_agg(n.kind ORDER BY n.job, n.kind, n.name),
       array_agg(n.name ORDER BY n.job, n.kind, n.name), array_agg(n.body ORDER BY n.job, n.kind, n.name)
     INTO h.note_jobs, h.note_kinds, h.note_names, h.note_bodies
@@ -167,7 +228,7 @@ BEGIN
 END $$;
 
 -- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
-CREATE OR REPLACE FUNCTION lp.lie_down_1(
+CREATE OR REPLACE FUNCTION lp.mark_idle(
   p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_ear text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -179,6 +240,42 @@ BEGIN
     (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
 END $$;
 
+-- What others posted, what is due and what may go on by now is on the floor, as far as one claim does that; `more`: not all.
+-- p_most: of aged jobs, which are promoted first; NULL: none are asked for. `last`: the last token that was given.
+CREATE OR REPLACE FUNCTION lp.bring_floor_up_to_date(p_most smallint, p_now bigint, OUT more boolean, OUT last bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_lanes integer := 0; -- that posts were applied to
+  v_opens boolean; -- a gate
+  v_due boolean; -- a scheduled job
+  v_fans boolean; -- a parent to its children
+BEGIN
+  FOR v_round IN 1 .. 64 LOOP -- what is not applied is not served in its order; yet others wait for the floor
+    v_got := lp.apply_posts(256, p_now);
+    more := v_got.more;
+    v_lanes := v_lanes + v_got.lanes;
+    EXIT WHEN NOT more OR v_lanes >= 256;
+  END LOOP;
+  SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= p_now), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
+    SELECT 1 FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
+      SELECT 1 FROM lp.wait AS w WHERE w.state = :SCHEDULED AND w.priority = p.priority AND w.due_ms <= p_now LIMIT 1
+    ) AS w
+  ) INTO last, v_opens, v_fans, v_due FROM lp.tokens AS k;
+  IF v_opens THEN
+    PERFORM lp.open_due_gates(p_now);
+  END IF;
+  IF v_due THEN
+    IF p_most IS NOT NULL THEN
+      PERFORM lp.promote_due(p_most, p_now);
+    END IF;
+    more := lp.promote_due(0::smallint, p_now) OR more;
+  END IF;
+  IF v_fans THEN
+    more := lp.fan_out(p_now) OR more;
+    more := (SELECT f.more FROM lp.apply_posts(256, p_now) AS f) OR more;
+  END IF;
+END $$;
+
 -- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
 CREATE OR REPLACE FUNCTION lp.claim_1(
   p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
@@ -188,18 +285,11 @@ CREATE OR REPLACE FUNCTION lp.claim_1(
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-  t lp.taking;
-  v_got record;
-  v_last bigint;
-  v_ids bytea[];
-  v_tokens bigint[];
-  v_hards bigint[];
+  v_most CONSTANT integer := 1024; -- jobs of one claim
   v_ear text;
-  v_more boolean;
-  v_lanes integer := 0; -- that were filed
-  v_opens boolean; -- a gate
-  v_due boolean; -- a scheduled job
-  v_fans boolean; -- a parent to its children
+  v_tokens bigint[];
+  v_floor record;
+  v_got record;
 BEGIN
   again := false;
   asleep := false;
@@ -208,85 +298,37 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM lp.need_no_disk_1(), lp.lock_1(1), lp.share_door_1();
+  PERFORM lp.commit_without_waiting(), lp.lock(:FLOOR), lp.share_door();
   SELECT r.tokens INTO v_tokens FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
-    jobs := lp.hand_out_1(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
+    jobs := lp.hand_out(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
     RETURN;
   END IF;
-
-  FOR v_round IN 1 .. 64 LOOP -- what is not filed is not served in its order; yet others wait for the floor
-    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.file_posts_1(256, now_ms) AS f;
-    EXIT WHEN NOT v_more OR v_lanes >= 256;
-  END LOOP;
-  SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
-    SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-      SELECT 1 FROM lp.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
-    ) AS w
-  ) INTO v_last, v_opens, v_fans, v_due FROM lp.tokens AS k;
-  IF v_opens THEN
-    PERFORM lp.open_due_gates_1(now_ms);
-  END IF;
-  IF v_due THEN
-    IF p_aged > 0 THEN
-      PERFORM lp.promote_1(p_most, now_ms);
-    END IF;
-    v_more := lp.promote_1(0::smallint, now_ms) OR v_more;
-  END IF;
-  IF v_fans THEN
-    v_more := lp.fan_out_1(now_ms) OR v_more;
-    v_more := (SELECT f.more FROM lp.file_posts_1(256, now_ms) AS f) OR v_more;
-  END IF;
-
-  SELECT * INTO v_got FROM lp.take_only_1(
-    least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
-  );
-  IF v_got.ids IS NOT NULL THEN
-    v_ids := v_got.ids;
-    v_tokens := ARRAY[v_got.token];
-    v_hards := ARRAY[v_got.hard];
-    again := v_got.again OR (v_more AND cardinality(v_ids) < p_limit);
-  ELSE
-    t := ROW (
-      now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
+  v_floor := lp.bring_floor_up_to_date(CASE WHEN p_aged > 0 THEN p_most END, now_ms);
+  v_got := lp.take_only_lane(least(p_limit, v_most), p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms);
+  IF v_got.ids IS NULL THEN
+    v_got := lp.take_by_priority(
+      lp.begin_taking(least(p_limit, v_most), p_slots, p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms),
+      p_aged, p_most
     );
-    IF p_aged > 0 THEN
-      t.left_n := least(t.left_n, p_aged);
-      t.least := 9;
-      t.floor_priorities := array_fill(p_most, '{1}', '{0}');
-      SELECT * INTO v_got FROM lp.fill_1(t);
-      t := v_got.t;
-      v_ids := v_got.ids;
-      t.left_n := least(p_limit, 1024) - cardinality(v_ids);
-      t.least := p_least;
-      t.floor_classes := '{}';
-      t.floor_priorities := '{}';
-      t.skipped_lanes := '{}';
-    END IF;
-    SELECT * INTO v_got FROM lp.fill_1(t);
-    t := v_got.t;
-    v_ids := v_ids || v_got.ids;
-    v_tokens := t.tokens;
-    v_hards := t.hards;
-    again := t.again OR (v_more AND t.left_n > 0);
   END IF;
-  IF v_ids = '{}' THEN
-    next_at := least(lp.next_at_1(now_ms), t.reopening);
-    asleep := p_least = 9 AND NOT again;
+  again := v_got.again OR (v_floor.more AND cardinality(v_got.ids) < least(p_limit, v_most));
+  IF v_got.ids = '{}' THEN
+    next_at := least(lp.next_ready_at(now_ms), v_got.reopening);
+    asleep := p_least = :LEAST_URGENT AND NOT again;
     IF asleep THEN
-      PERFORM lp.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
+      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
   ELSE
-    PERFORM lp.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
-    INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
+    PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);
+    INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_got.tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
-    IF p_least = 9 THEN
+    IF p_least = :LEAST_URGENT THEN
       DELETE FROM lp.sleeper AS s WHERE s.session = p_session;
     END IF;
-    jobs := lp.hand_out_1(v_ids);
+    jobs := lp.hand_out(v_got.ids);
   END IF;
   IF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id()) THEN
-    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted() AS p;
   END IF;
 END $$;

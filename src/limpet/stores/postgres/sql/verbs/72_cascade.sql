@@ -1,10 +1,10 @@
 -- Promise: what else happens down the graph: a child meets parents that have ended, failures take dependents with them,
 -- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named. Answer: as each says.
--- Locks: whoever walks holds the graph (lock 2), which comes before any row of `wait`; see 71_graph.
+-- Locks: whoever walks holds the graph (lock GRAPH), which comes before any row of `wait`; see 71_graph.
 
 -- Ready jobs go without having run: where a budget is shut for one of them, others may go on. Waits for nobody: what
 -- somebody has in hands is posted, and done with the next claim; so is all of it where p_posted says so.
-CREATE OR REPLACE FUNCTION lp.leave_line_1(p_ids bytea[], p_lanes bigint[], p_costs integer[], p_posted boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION lp.leave_line(p_ids bytea[], p_lanes bigint[], p_costs integer[], p_posted boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
@@ -16,7 +16,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.class_gates, x.lane_gates FROM lp.lane AS x WHERE x.id = j.lane AND x.limited OFFSET 0) AS l
     CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
     CROSS JOIN LATERAL (SELECT x.key, x.unit, x.wants FROM lp.gate AS x WHERE x.key = k.key AND x.wants > 0 OFFSET 0) AS g
-    WHERE g.wants = greatest(1, lp.cost_in_1(g.unit, j.cost, (SELECT c.costs FROM lp.cost_job AS c WHERE c.id = j.id)))
+    WHERE g.wants = greatest(1, lp.cost_in(g.unit, j.cost, (SELECT c.costs FROM lp.cost_job AS c WHERE c.id = j.id)))
     ORDER BY g.key
   LOOP
     v_gate := NULL;
@@ -24,16 +24,16 @@ BEGIN
       SELECT x.* INTO v_gate FROM lp.gate AS x WHERE x.key = v_each.key AND x.wants = v_each.wants FOR UPDATE SKIP LOCKED;
     END IF;
     IF v_gate.key IS NULL THEN
-      INSERT INTO lp.post (kind, gate, due_ms) VALUES (1, v_each.key, v_each.wants);
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_each.key, v_each.wants);
       CONTINUE;
     END IF;
     UPDATE lp.gate AS x SET wants = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
-    PERFORM lp.gate_tell_1(v_gate, v_after, p_now);
+    PERFORM lp.gate_post_change(v_gate, v_after, p_now);
   END LOOP;
 END $$;
 
 -- Jobs that wait end as cancelled, each for its own reason; those of them that did wait.
-CREATE OR REPLACE FUNCTION lp.cancel_rows_1(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION lp.cancel_rows(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint)
 RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_gone bytea[];
@@ -49,35 +49,35 @@ BEGIN
     INSERT INTO lp.done (
       id, lane, finished_ms, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
     )
-    SELECT g.id, g.lane, p_now, g.due_ms, g.expires_ms, g.attempt, g.lost, g.held, g.cost, 6, g.priority,
-      CASE WHEN p_by_parent THEN g.flags | 32 ELSE g.flags END, g.why, g.cause, g.error_type
+    SELECT g.id, g.lane, p_now, g.due_ms, g.expires_ms, g.attempt, g.lost, g.held, g.cost, :CANCELLED, g.priority,
+      CASE WHEN p_by_parent THEN g.flags | :BY_PARENT ELSE g.flags END, g.why, g.cause, g.error_type
     FROM gone AS g
   ), counted AS (
     INSERT INTO lp.tally (lane, whats, ns)
-    SELECT g.lane, '{0,1,2,6,12}', ARRAY[
-      -count(*) FILTER (WHERE g.state = 0), -count(*) FILTER (WHERE g.state = 1), -count(*) FILTER (WHERE g.state = 2),
+    SELECT g.lane, '{:BLOCKED,:SCHEDULED,:READY,:CANCELLED,:EVER_CANCELLED}', ARRAY[
+      -count(*) FILTER (WHERE g.state = :BLOCKED), -count(*) FILTER (WHERE g.state = :SCHEDULED), -count(*) FILTER (WHERE g.state = :READY),
       count(*), count(*)
     ] FROM gone AS g GROUP BY g.lane
   )
-  SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = 2), array_agg(g.lane) FILTER (WHERE g.state = 2),
-    array_agg(g.cost) FILTER (WHERE g.state = 2)
+  SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = :READY), array_agg(g.lane) FILTER (WHERE g.state = :READY),
+    array_agg(g.cost) FILTER (WHERE g.state = :READY)
   INTO v_gone, v_ready, v_lanes, v_costs FROM gone AS g;
   IF v_ready IS NOT NULL THEN
-    PERFORM lp.leave_line_1(v_ready, v_lanes, v_costs, false, p_now);
+    PERFORM lp.leave_line(v_ready, v_lanes, v_costs, false, p_now);
   END IF;
   IF v_gone IS NOT NULL THEN
-    PERFORM lp.tell_finished_1(v_gone);
+    PERFORM lp.tell_finished(v_gone);
   END IF;
   RETURN v_gone;
 END $$;
 
 -- Parents are dead or cancelled (p_word says which, their rows say why): each child goes by its own mode, and so on, level
 -- by level. All below a parent are told its cause.
-CREATE OR REPLACE FUNCTION lp.fail_1(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION lp.fail_children(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := p_parents;
-  v_causes text[] := lp.causes_of_1(p_parents);
+  v_causes text[] := lp.causes_of(p_parents);
   v_word text := p_word;
   v_children bytea[];
   v_of bytea[]; -- by child: the parent
@@ -88,10 +88,10 @@ DECLARE
   v_is_ours boolean[]; -- by child
 BEGIN
   LOOP
-    SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because_1(d.parent, v_word, p.cause))
+    SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because(d.parent, v_word, p.cause))
     INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
     CROSS JOIN LATERAL (
-      SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 1 OFFSET 0
+      SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_RUN OFFSET 0
     ) AS d;
     IF v_children IS NOT NULL THEN
       UPDATE lp.dep AS d SET done = true, failed = k.why FROM (
@@ -102,83 +102,83 @@ BEGIN
       v_freed := v_freed || v_children;
     END IF;
     SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
-      SELECT DISTINCT ON (d.child) d.child, lp.because_1(d.parent, v_word, d.cause) AS why, d.cause
+      SELECT DISTINCT ON (d.child) d.child, lp.because(d.parent, v_word, d.cause) AS why, d.cause
       FROM unnest(v_parents, v_causes) AS p (id, cause)
       CROSS JOIN LATERAL (
-        SELECT c.child, c.parent, p.cause FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 0 OFFSET 0
+        SELECT c.child, c.parent, p.cause FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_CANCEL OFFSET 0
       ) AS d ORDER BY d.child
     ) AS k;
     EXIT WHEN v_children IS NULL;
-    v_ours := lp.hold_children_1(v_children, true);
+    v_ours := lp.hold_children(v_children, true);
     IF cardinality(v_ours) < cardinality(v_children) THEN -- the others have ended, or somebody keeps them
-      v_is_ours := lp.among_1(v_children, v_ours);
+      v_is_ours := lp.among(v_children, v_ours);
       SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told
       FROM unnest(v_children, v_reasons, v_told) WITH ORDINALITY AS k (child, why, cause, at) WHERE v_is_ours[k.at];
       EXIT WHEN v_children IS NULL;
     END IF;
-    PERFORM lp.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
+    PERFORM lp.cancel_rows(v_children, v_reasons, p_revivable, p_now);
     v_parents := v_children;
     v_causes := v_told;
     v_word := 'is cancelled';
   END LOOP;
   IF v_freed <> '{}' THEN
-    PERFORM lp.free_1(lp.hold_children_1(v_freed, false), p_now);
+    PERFORM lp.free_children(lp.hold_children(v_freed, false), p_now);
   END IF;
 END $$;
 
 -- Cancel jobs that wait and, level by level, all that depend on them; those of them that did wait.
-CREATE OR REPLACE FUNCTION lp.cancel_all_1(p_ids bytea[], p_reason text, p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.cancel_all(p_ids bytea[], p_reason text, p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_gone bytea[] := lp.cancel_rows_1(p_ids, array_fill(p_reason, ARRAY[cardinality(p_ids)]), false, p_now);
+  v_gone bytea[] := lp.cancel_rows(p_ids, array_fill(p_reason, ARRAY[cardinality(p_ids)]), false, p_now);
 BEGIN
   IF v_gone IS NOT NULL THEN
-    PERFORM lp.fail_1(v_gone, 'is cancelled', false, p_now);
+    PERFORM lp.fail_children(v_gone, 'is cancelled', false, p_now);
   END IF;
   RETURN v_gone;
 END $$;
 
 -- Cancel one job that waits, with all that depend on it; false when it does not wait.
-CREATE OR REPLACE FUNCTION lp.cancel_waiting_1(p_id bytea, p_reason text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.cancel_waiting(p_id bytea, p_reason text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN lp.cancel_all_1(ARRAY[p_id], p_reason, p_now) IS NOT NULL;
+  RETURN lp.cancel_all(ARRAY[p_id], p_reason, p_now) IS NOT NULL;
 END $$;
 
 -- Cancel the dependents of a running job that was asked to stop, in the same step as the request.
-CREATE OR REPLACE FUNCTION lp.cancel_children_1(p_parent bytea, p_reason text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.cancel_children(p_parent bytea, p_reason text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM lp.cancel_all_1(
-    ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0),
-    lp.because_1(p_parent, 'was asked to stop', p_reason), p_now
+  PERFORM lp.cancel_all(
+    ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = :IF_FAILED_CANCEL),
+    lp.because(p_parent, 'was asked to stop', p_reason), p_now
   );
 END $$;
 
 -- True when a replay revives whoever is cancelled for this reason: its parent is dead, or was itself cancelled by the
 -- death of one above it.
-CREATE OR REPLACE FUNCTION lp.is_revivable_1(p_why text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.is_revivable(p_why text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_parent text := substring(p_why FROM '^parent ([-0-9a-f]{36}) is cancelled');
 BEGIN
   RETURN p_why ~ '^parent [-0-9a-f]{36} is dead'
     OR v_parent IS NOT NULL AND EXISTS (
-      SELECT FROM lp.done AS o WHERE o.id = decode(replace(v_parent, '-', ''), 'hex') AND o.state = 6 AND o.flags & 32 <> 0
+      SELECT FROM lp.done AS o WHERE o.id = decode(replace(v_parent, '-', ''), 'hex') AND o.state = :CANCELLED AND o.flags & :BY_PARENT <> 0
     );
 END $$;
 
 -- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it, and all below it. A child
 -- that only this transaction knows has no dependents of others yet, so that its enqueue needs no lock here.
-CREATE OR REPLACE FUNCTION lp.doom_1(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.doom(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_revivable boolean := lp.is_revivable_1(p_why);
+  v_revivable boolean := lp.is_revivable(p_why);
 BEGIN
-  IF lp.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], v_revivable, p_now) IS NOT NULL THEN
-    PERFORM lp.fail_1(ARRAY[p_child], 'is cancelled', v_revivable, p_now);
+  IF lp.cancel_rows(ARRAY[p_child], ARRAY[p_why], v_revivable, p_now) IS NOT NULL THEN
+    PERFORM lp.fail_children(ARRAY[p_child], 'is cancelled', v_revivable, p_now);
   END IF;
 END $$;
 
 -- Remember that `p_child` depends on `p_parent`, which is in this state (NULL: it is stored no more): whether it must
 -- wait, and why it must not run. The caller keeps a parent that lives from ending (FOR KEY SHARE); one that has ended
 -- is kept here from being erased or tried again; should it be tried again just now, the whole step must be done anew.
-CREATE OR REPLACE FUNCTION lp.dep_at_enqueue_1(
+CREATE OR REPLACE FUNCTION lp.dep_at_enqueue(
   p_child bytea, p_parent bytea, p_parent_state smallint, p_mode smallint, p_now bigint, OUT waits boolean, OUT cancelled text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -186,49 +186,49 @@ DECLARE
   v_gone boolean := p_parent_state IS NULL;
   v_failed text;
 BEGIN
-  IF v_state > 3 THEN
+  IF v_state > :RUNNING THEN
     PERFORM FROM lp.done AS d WHERE d.id = p_parent FOR KEY SHARE;
     v_gone := NOT FOUND;
-    IF v_gone AND lp.state_of_1(p_parent) IS NOT NULL THEN
+    IF v_gone AND lp.state_of(p_parent) IS NOT NULL THEN
       RAISE EXCEPTION 'a parent came back to life' USING ERRCODE = 'serialization_failure';
     END IF;
   END IF;
   IF v_gone THEN
-    v_state := coalesce((SELECT g.state FROM lp.gone AS g WHERE g.id = p_parent), 7);
+    v_state := coalesce((SELECT g.state FROM lp.gone AS g WHERE g.id = p_parent), :REMOVED);
   END IF;
-  v_failed := lp.because_1(
-    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END,
-    (SELECT lp.root_cause_1(o.reason, o.flags) FROM lp.done AS o WHERE o.id = p_parent)
+  v_failed := lp.because(
+    p_parent, CASE v_state WHEN :DEAD THEN 'is dead' WHEN :CANCELLED THEN 'is cancelled' WHEN :REMOVED THEN 'was removed' END,
+    (SELECT lp.root_cause(o.reason, o.flags) FROM lp.done AS o WHERE o.id = p_parent)
   );
-  waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
+  waits := v_state <> :SUCCEEDED AND (v_failed IS NULL OR p_mode <> :IF_FAILED_RUN);
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
   -- for a replay waits in vain when the parent is stored no more.
-  IF p_mode = 0 THEN
+  IF p_mode = :IF_FAILED_CANCEL THEN
     cancelled := v_failed;
-  ELSIF p_mode = 2 AND v_gone AND waits THEN
-    cancelled := lp.because_1(p_parent, 'was removed', NULL);
+  ELSIF p_mode = :IF_FAILED_WAIT AND v_gone AND waits THEN
+    cancelled := lp.because(p_parent, 'was removed', NULL);
   END IF;
   INSERT INTO lp.dep (child, parent, mode, done, result, failed) VALUES (
-    p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN 4 THEN (SELECT r.body FROM lp.result AS r WHERE r.id = p_parent) END,
+    p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN :SUCCEEDED THEN (SELECT r.body FROM lp.result AS r WHERE r.id = p_parent) END,
     CASE WHEN NOT waits THEN v_failed END
   ) ON CONFLICT DO NOTHING;
 END $$;
 
 -- What the parents of a child that came in a caller's own transaction have become meanwhile: it is released or cancelled
 -- now, or waits like any other. False when somebody is at one of them: to be tried again. It waits for nobody.
-CREATE OR REPLACE FUNCTION lp.file_check_1(p_child bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.apply_child_post(p_child bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[];
   v_held bytea[];
   v_dep record;
   v_doom text;
 BEGIN
-  IF NOT lp.try_lock_1(2) THEN
+  IF NOT lp.try_lock(:GRAPH) THEN
     RETURN false;
   END IF;
-  PERFORM FROM lp.wait AS w WHERE w.id = p_child AND w.state = 0 FOR UPDATE SKIP LOCKED;
+  PERFORM FROM lp.wait AS w WHERE w.id = p_child AND w.state = :BLOCKED FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
-    RETURN NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = p_child AND w.state = 0);
+    RETURN NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = p_child AND w.state = :BLOCKED);
   END IF;
   v_parents := ARRAY(SELECT d.parent FROM lp.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
   -- A parent that is held cannot end before this is committed; one that ends later sees the child.
@@ -237,43 +237,43 @@ BEGIN
     || ARRAY(SELECT o.id FROM lp.done AS o WHERE o.id = ANY (v_parents) ORDER BY o.id FOR KEY SHARE SKIP LOCKED);
   IF EXISTS (
     SELECT FROM (SELECT p FROM unnest(v_parents) AS p EXCEPT SELECT h FROM unnest(v_held) AS h) AS o (id)
-    WHERE lp.state_of_1(o.id) IS NOT NULL
+    WHERE lp.state_of(o.id) IS NOT NULL
   ) THEN
     RETURN false;
   END IF;
   FOR v_dep IN
-    SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone,
-      lp.because_1(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
+    SELECT d.parent, d.mode, coalesce(o.state, g.state, :REMOVED) AS state, o.id IS NULL AS is_gone,
+      lp.because(d.parent, CASE o.state WHEN :DEAD THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
     FROM lp.dep AS d
-    LEFT JOIN LATERAL (SELECT x.id, x.state, lp.root_cause_1(x.reason, x.flags) AS cause FROM lp.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
+    LEFT JOIN LATERAL (SELECT x.id, x.state, lp.root_cause(x.reason, x.flags) AS cause FROM lp.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
     LEFT JOIN LATERAL (SELECT x.state FROM lp.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
     WHERE d.child = p_child AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = d.parent OFFSET 0)
       AND NOT EXISTS (SELECT FROM lp.running AS r WHERE r.id = d.parent OFFSET 0)
     ORDER BY d.parent
   LOOP
-    IF v_dep.state = 4 THEN
+    IF v_dep.state = :SUCCEEDED THEN
       UPDATE lp.dep AS d SET done = true, result = (SELECT r.body FROM lp.result AS r WHERE r.id = d.parent)
       WHERE d.child = p_child AND d.parent = v_dep.parent;
     ELSIF v_dep.is_gone THEN
-      v_doom := coalesce(v_doom, lp.because_1(v_dep.parent, 'was removed', NULL));
-    ELSIF v_dep.mode = 1 THEN
+      v_doom := coalesce(v_doom, lp.because(v_dep.parent, 'was removed', NULL));
+    ELSIF v_dep.mode = :IF_FAILED_RUN THEN
       UPDATE lp.dep AS d SET done = true, failed = v_dep.why
       WHERE d.child = p_child AND d.parent = v_dep.parent;
-    ELSIF v_dep.mode = 0 THEN
+    ELSIF v_dep.mode = :IF_FAILED_CANCEL THEN
       v_doom := coalesce(v_doom, v_dep.why);
     END IF;
   END LOOP;
   IF v_doom IS NOT NULL THEN
-    PERFORM lp.doom_1(p_child, v_doom, p_now);
+    PERFORM lp.doom(p_child, v_doom, p_now);
   ELSE
-    PERFORM lp.free_1(ARRAY[p_child], p_now);
+    PERFORM lp.free_children(ARRAY[p_child], p_now);
   END IF;
   RETURN true;
 END $$;
 
 -- Parents are tried again: dependents that their deaths cancelled wait for them again. The caller holds the graph.
-CREATE OR REPLACE FUNCTION lp.revive_children_1(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.revive_children(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := p_parents;
   v_next bytea[];
@@ -284,10 +284,10 @@ BEGIN
     FOR v_child IN
       SELECT o.id FROM lp.dep AS d
       CROSS JOIN LATERAL (SELECT e.id, e.state, e.flags FROM lp.done AS e WHERE e.id = d.child OFFSET 0) AS o
-      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = 6 AND o.flags & 32 <> 0
+      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = :CANCELLED AND o.flags & :BY_PARENT <> 0
       GROUP BY o.id ORDER BY o.id
     LOOP
-      IF lp.revive_1(v_child, p_now) THEN
+      IF lp.revive(v_child, p_now) THEN
         v_next := v_next || v_child;
       END IF;
     END LOOP;
@@ -297,59 +297,59 @@ END $$;
 
 -- One that was cancelled by its parent's death waits again; false when it cannot: another parent of it is dead or gone,
 -- so that it would wait for ever, or another job has its key by now.
-CREATE OR REPLACE FUNCTION lp.revive_1(p_id bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.revive(p_id bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_old lp.done;
 BEGIN
-  SELECT o.* INTO v_old FROM lp.done AS o WHERE o.id = p_id AND o.state = 6 FOR UPDATE;
+  SELECT o.* INTO v_old FROM lp.done AS o WHERE o.id = p_id AND o.state = :CANCELLED FOR UPDATE;
   IF NOT FOUND OR EXISTS (
     SELECT FROM lp.dep AS d WHERE d.child = p_id AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = d.parent OFFSET 0)
       AND NOT EXISTS (SELECT FROM lp.running AS r WHERE r.id = d.parent OFFSET 0)
-      AND NOT EXISTS (SELECT FROM lp.done AS s WHERE s.id = d.parent AND s.state = 4 OFFSET 0) -- it still hands on
-  ) OR NOT lp.unique_reclaim_1(p_id, p_now) THEN
+      AND NOT EXISTS (SELECT FROM lp.done AS s WHERE s.id = d.parent AND s.state = :SUCCEEDED OFFSET 0) -- it still hands on
+  ) OR NOT lp.unique_reclaim(p_id, p_now) THEN
     RETURN false;
   END IF;
   DELETE FROM lp.done AS o WHERE o.id = p_id;
   INSERT INTO lp.wait (id, lane, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, cause, error_type)
   VALUES (
-    p_id, v_old.lane, v_old.due_ms, v_old.expires_ms, v_old.attempt, v_old.lost, v_old.held, v_old.cost, 0,
-    v_old.priority, v_old.flags & ~32, v_old.cause, v_old.error_type
+    p_id, v_old.lane, v_old.due_ms, v_old.expires_ms, v_old.attempt, v_old.lost, v_old.held, v_old.cost, :BLOCKED,
+    v_old.priority, v_old.flags & ~:BY_PARENT, v_old.cause, v_old.error_type
   );
-  PERFORM lp.count_1(v_old.lane, 6, -1, 0, 1, 12, -1);
-  PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
+  PERFORM lp.count_jobs(v_old.lane, :CANCELLED, -1, :BLOCKED, 1, :EVER_CANCELLED, -1);
+  PERFORM lp.note_depth(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
   RETURN true;
 END $$;
 
 -- Finished jobs are about to be erased (states in parallel): nobody goes on waiting for them. Those that must stay for
 -- now, since somebody else is at the graph; none when the caller holds it. The caller holds their rows of `done`.
-CREATE OR REPLACE FUNCTION lp.orphan_1(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.orphan(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_parent record;
   v_stay bytea[] := '{}';
 BEGIN
-  IF NOT lp.has_kids_1(p_ids) THEN
+  IF NOT lp.has_kids(p_ids) THEN
     RETURN v_stay;
   END IF;
   FOR v_parent IN
-    SELECT p.id, p.state FROM unnest(p_ids, p_states) AS p (id, state) WHERE lp.has_kids_1(ARRAY[p.id]) ORDER BY p.id
+    SELECT p.id, p.state FROM unnest(p_ids, p_states) AS p (id, state) WHERE lp.has_kids(ARRAY[p.id]) ORDER BY p.id
   LOOP
-    IF NOT lp.try_lock_1(2) THEN
+    IF NOT lp.try_lock(:GRAPH) THEN
       v_stay := v_stay || v_parent.id;
-    ELSIF v_parent.state = 4 THEN
+    ELSIF v_parent.state = :SUCCEEDED THEN
       FOR v_round IN 1 .. 100 LOOP
-        EXIT WHEN NOT lp.has_kids_1(ARRAY[v_parent.id]);
-        PERFORM lp.release_1(ARRAY[v_parent.id], p_now);
+        EXIT WHEN NOT lp.has_kids(ARRAY[v_parent.id]);
+        PERFORM lp.release_children(ARRAY[v_parent.id], p_now);
       END LOOP;
-      IF lp.has_kids_1(ARRAY[v_parent.id]) THEN -- somebody holds one of them
+      IF lp.has_kids(ARRAY[v_parent.id]) THEN -- somebody holds one of them
         v_stay := v_stay || v_parent.id;
       ELSE
         DELETE FROM lp.fan AS f WHERE f.parent = v_parent.id;
       END IF;
     ELSE
-      PERFORM lp.cancel_all_1(
+      PERFORM lp.cancel_all(
         ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = v_parent.id AND NOT d.done),
-        lp.because_1(v_parent.id, 'was removed', NULL), p_now
+        lp.because(v_parent.id, 'was removed', NULL), p_now
       );
     END IF;
   END LOOP;

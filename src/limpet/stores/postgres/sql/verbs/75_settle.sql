@@ -29,13 +29,13 @@ BEGIN
   END IF;
   v_now := lp.now_1(p_now);
   IF p_rest IS NULL THEN
-    SELECT t.* INTO v_plain FROM lp.take_successes_1(p_ids, p_tokens, NULL, v_now) AS t;
+    SELECT t.* INTO v_plain FROM lp.take_successes(p_ids, p_tokens, NULL, v_now) AS t;
   ELSE
-    v_not := lp.repeated_1(p_ids, p_tokens);
-    SELECT t.* INTO v_plain FROM lp.take_successes_1(
+    v_not := lp.repeated(p_ids, p_tokens);
+    SELECT t.* INTO v_plain FROM lp.take_successes(
       p_ids, p_tokens, v_not || ARRAY(SELECT (o ->> 'at')::integer FROM jsonb_array_elements(p_rest) AS o), v_now
     ) AS t;
-    SELECT t.heads, t.outcomes, t.ats INTO v_heads, v_outcomes, v_ats FROM lp.take_rest_1(p_ids, p_tokens, p_rest, v_not) AS t;
+    SELECT t.heads, t.outcomes, t.ats INTO v_heads, v_outcomes, v_ats FROM lp.take_rest(p_ids, p_tokens, p_rest, v_not) AS t;
   END IF;
   IF p_results IS NOT NULL AND v_plain.ids IS NOT NULL THEN
     INSERT INTO lp.result (id, body)
@@ -47,14 +47,14 @@ BEGIN
     OR EXISTS (SELECT FROM lp.watch AS w WHERE w.job = ANY (v_plain.ids))
   INTO v_settled, v_awaited;
   IF v_settled THEN
-    PERFORM lp.prefer_settled_1(v_plain.ids, v_plain.tokens);
+    PERFORM lp.prefer_settled(v_plain.ids, v_plain.tokens);
   END IF;
   IF v_plain.heads IS NOT NULL OR v_heads IS NOT NULL THEN
     IF v_plain.heads IS NOT NULL THEN
       SELECT t.heads, t.outcomes, t.ats INTO v_heads, v_outcomes, v_ats
-      FROM lp.all_taken_1(v_plain.heads, v_plain.head_ats, p_results, v_heads, v_outcomes, v_ats) AS t;
+      FROM lp.all_taken(v_plain.heads, v_plain.head_ats, p_results, v_heads, v_outcomes, v_ats) AS t;
     END IF;
-    SELECT m.states, m.shuts, m.shut INTO codes, v_shuts, v_shut FROM lp.meet_1(
+    SELECT m.states, m.shuts, m.shut INTO codes, v_shuts, v_shut FROM lp.apply_fates(
       v_heads, v_outcomes, CASE WHEN p_spent IS NOT NULL THEN
         ARRAY(SELECT p_spent -> (a.at - 1) FROM unnest(v_ats) WITH ORDINALITY AS a (at, n) ORDER BY a.n)
       END, coalesce(v_plain.ids, '{}'), coalesce(v_plain.tokens, '{}'), p_session, true, v_now
@@ -65,24 +65,24 @@ BEGIN
     v_awaited := true;
   ELSIF v_plain.ids IS NOT NULL THEN
     IF v_awaited THEN
-      PERFORM lp.after_end_1(v_plain.ids, array_fill(4::smallint, ARRAY[cardinality(v_plain.ids)]), v_now);
+      PERFORM lp.after_end(v_plain.ids, array_fill(:SUCCEEDED::smallint, ARRAY[cardinality(v_plain.ids)]), v_now);
     END IF;
-    PERFORM lp.lease_less_1(v_plain.tokens);
+    PERFORM lp.lease_less(v_plain.tokens);
   END IF;
   IF cardinality(v_plain.ids) IS DISTINCT FROM cardinality(p_ids) THEN
-    codes := lp.codes_1(cardinality(p_ids), v_plain.ats, v_ats, codes);
+    codes := lp.codes(cardinality(p_ids), v_plain.ats, v_ats, codes);
     IF array_position(codes, NULL) IS NOT NULL THEN
-      codes := lp.refuse_1(p_ids, codes);
+      codes := lp.refuse(p_ids, codes);
     END IF;
   END IF;
   INSERT INTO lp.receipt AS r (session, claimer, seq, at_ms, answers, shut) VALUES (p_session, 'settle', p_seq, v_now, codes, shut)
   ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, answers = excluded.answers, shut = excluded.shut,
     at_ms = CASE WHEN abs(excluded.at_ms - r.at_ms) < 300000 THEN r.at_ms ELSE excluded.at_ms END; -- its index stays as it is
   IF v_awaited THEN
-    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted() AS p;
   END IF;
   IF v_shuts THEN
-    PERFORM lp.lock_1(6); -- the last of all: claims wait for no more than this commit
+    PERFORM lp.lock(:DOOR); -- the last of all: claims wait for no more than this commit
   END IF;
 END $$;
 
@@ -96,11 +96,11 @@ BEGIN
   -- It cannot leave its lease before the note is there; an open transaction of its handler (FOR KEY SHARE) is no hindrance.
   SELECT r.flags INTO v_flags FROM lp.running AS r WHERE r.id = p_id AND r.token = p_token FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    PERFORM lp.count_1(0, 15, 1);
+    PERFORM lp.count_jobs(0, :STALE, 1);
     RETURN false;
   END IF;
-  IF v_flags & 8 = 0 THEN
-    UPDATE lp.running AS r SET flags = r.flags | 8 WHERE r.id = p_id;
+  IF v_flags & :NOTES = 0 THEN
+    UPDATE lp.running AS r SET flags = r.flags | :NOTES WHERE r.id = p_id;
   END IF;
   INSERT INTO lp.note (job, kind, name, body) VALUES (p_id, p_kind, p_name, p_body)
   ON CONFLICT (job, kind, name) DO UPDATE SET body = excluded.body;
@@ -124,7 +124,7 @@ END $$;
 
 -- Finish jobs whose handlers have settled them in their own transactions a minute ago and whose workers said nothing
 -- since: they had given them up while the transaction was open. How many.
-CREATE OR REPLACE FUNCTION lp.finish_settled_1(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.finish_settled(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_heads lp.running[];
   v_outcome lp.outcome;
@@ -136,9 +136,9 @@ BEGIN
     SELECT r FROM lp.settled AS s JOIN lp.running AS r ON r.id BETWEEN s.id AND s.id AND r.token + 0 = s.token
     WHERE s.at_ms <= p_now - 60000 ORDER BY s.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
   );
-  v_outcome.kind := 0;
+  v_outcome.kind := :SUCCEED;
   IF v_heads <> '{}' THEN
-    PERFORM lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
+    PERFORM lp.end_running(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
   END IF;
   RETURN cardinality(v_heads);
 END $$;

@@ -40,7 +40,7 @@ BEGIN
     SELECT array_agg(r.id), array_agg(r.token) INTO ids, tokens
     FROM lp.lease AS l
     CROSS JOIN LATERAL (SELECT x.id, x.token, x.flags FROM lp.running AS x WHERE x.token = l.token OFFSET 0) AS r
-    WHERE l.session = p_session AND r.flags & 4 <> 0;
+    WHERE l.session = p_session AND r.flags & :CANCELLING <> 0;
   END IF;
   FOR v_at IN 1 .. coalesce(cardinality(p_ids), 0) LOOP
     PERFORM lp.save_1(p_ids[v_at], p_tokens[v_at], p_kinds[v_at], p_names[v_at], p_bodies[v_at], v_now);
@@ -49,7 +49,7 @@ END $$;
 
 -- Lock and answer what these sessions hold, at most so many jobs, by id. What an open transaction of a handler has settled
 -- is left to it. One who waits, waits for those who end such a job just now; one who does not skips them.
-CREATE OR REPLACE FUNCTION lp.take_held_1(p_sessions text[], p_limit bigint, p_wait boolean) RETURNS lp.running[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_held(p_sessions text[], p_limit bigint, p_wait boolean) RETURNS lp.running[] LANGUAGE plpgsql AS $$
 DECLARE
   v_tokens bigint[] := ARRAY(SELECT l.token FROM lp.lease AS l WHERE l.session = ANY (p_sessions));
   v_ids bytea[] := ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens));
@@ -64,7 +64,7 @@ BEGIN
 END $$;
 
 -- Remove those of these sessions, all of them locked, that hold nothing.
-CREATE OR REPLACE FUNCTION lp.forget_sessions_1(p_sessions text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.forget_sessions(p_sessions text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_gone text[] := ARRAY(
     SELECT s.id FROM unnest(p_sessions) AS s (id) WHERE NOT EXISTS (
@@ -93,16 +93,16 @@ DECLARE
   v_outcome lp.outcome;
 BEGIN
   PERFORM FROM lp.session WHERE id = p_session FOR UPDATE;
-  v_heads := lp.take_held_1(ARRAY[p_session], NULL, true);
+  v_heads := lp.lock_held(ARRAY[p_session], NULL, true);
   released := cardinality(v_heads);
-  v_outcome.kind := 4;
+  v_outcome.kind := :RELEASE;
   v_outcome.started := true;
   IF released > 0 THEN
-    PERFORM lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[released]), p_session, v_now);
+    PERFORM lp.end_running(v_heads, array_fill(v_outcome, ARRAY[released]), p_session, v_now);
   END IF;
-  PERFORM lp.forget_sessions_1(ARRAY[p_session]);
+  PERFORM lp.forget_sessions(ARRAY[p_session]);
   UPDATE lp.session SET deadline_ms = least(deadline_ms, v_now) WHERE id = p_session;
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;
 
 -- Verb: what a session holds now.

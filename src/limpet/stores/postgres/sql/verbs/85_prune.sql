@@ -1,10 +1,54 @@
--- Promise: removes what has outlived its time, in small steps that nobody has to wait for; forgets what nobody needs.
+-- Promise: finished jobs that have outlived their time go, with every trace but their ids (an enqueue repeated soon after is
+-- still the same job), and so do ids, keys, receipts and lines of logs; in small steps that nobody has to wait for.
 -- Inputs: as named. Answer: how many rows went.
--- Relies on done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Rows that somebody holds are left for the
--- next time. One prunes at a time (lock 7): nobody waits for another's steps.
+-- Relies on the primary keys, dep_waiting, done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Whoever erases
+-- holds the rows of `done` FOR UPDATE: nobody becomes a child of what is going, and those who still wait for it are cancelled
+-- (or released, if it succeeded). Rows that somebody holds are left for the next time. One prunes at a time (lock PRUNE).
+
+-- Erase jobs that ended in `p_state`, whose rows of `done` are locked; those that went. p_since: from when on each id is
+-- remembered; NULL: from its end on. Those with dependents stay while somebody else is at the graph.
+CREATE OR REPLACE FUNCTION lp.erase(p_done lp.done[], p_state smallint, p_since bigint, p_now bigint) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[] := ARRAY(SELECT d.id FROM unnest(p_done) AS d);
+  v_stay bytea[] := lp.orphan(v_ids, array_fill(p_state, ARRAY[cardinality(v_ids)]), p_now);
+  v_gone lp.done[] := p_done;
+BEGIN
+  IF v_stay <> '{}' THEN
+    v_gone := ARRAY(SELECT d FROM unnest(p_done) AS d WHERE d.id <> ALL (v_stay));
+    v_ids := ARRAY(SELECT d.id FROM unnest(v_gone) AS d);
+  END IF;
+  PERFORM lp.unique_release(v_ids, p_now);
+  DELETE FROM lp.done WHERE id = ANY (v_ids);
+  DELETE FROM lp.job WHERE id = ANY (v_ids);
+  DELETE FROM lp.result WHERE id = ANY (v_ids);
+  DELETE FROM lp.note WHERE job = ANY (v_ids);
+  DELETE FROM lp.attempt WHERE job = ANY (v_ids);
+  DELETE FROM lp.dep WHERE child = ANY (v_ids);
+  DELETE FROM lp.dep_far WHERE child = ANY (v_ids);
+  DELETE FROM lp.flow_job WHERE id = ANY (v_ids);
+  DELETE FROM lp.cost_job WHERE id = ANY (v_ids);
+  DELETE FROM lp.watch WHERE job = ANY (v_ids);
+  INSERT INTO lp.gone (id, state, until_ms)
+  SELECT d.id, p_state, coalesce(p_since, d.finished_ms) + 600000 FROM unnest(v_gone) AS d
+  WHERE coalesce(p_since, d.finished_ms) + 600000 > p_now
+  ON CONFLICT (id) DO UPDATE SET state = excluded.state, until_ms = excluded.until_ms;
+  INSERT INTO lp.tally (lane, whats, ns)
+  SELECT d.lane, ARRAY[p_state, :ERASED], ARRAY[-count(*), count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  RETURN v_gone;
+END $$;
+
+-- Remove dead jobs, whose rows of `done` are locked: the causes they died of have so many fewer.
+CREATE OR REPLACE FUNCTION lp.erase_dead(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_gone lp.done[] := lp.erase(p_dead, :DEAD::smallint, p_now, p_now);
+BEGIN
+  PERFORM lp.unbury(d.id, d.lane, d.cause, p_now) FROM unnest(v_gone) AS d;
+  INSERT INTO lp.tally (lane, whats, ns) SELECT d.lane, '{:DISCARDED}', ARRAY[count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  RETURN cardinality(v_gone);
+END $$;
 
 -- Finished jobs of a state that ended at `p_until` or before, `p_from` or after, the oldest first.
-CREATE OR REPLACE FUNCTION lp.outlived_1(p_state smallint, p_from bigint, p_until bigint, p_limit integer) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_outlived(p_state smallint, p_from bigint, p_until bigint, p_limit integer) RETURNS lp.done[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
     SELECT d FROM lp.done AS d WHERE d.state = p_state AND d.finished_ms >= p_from AND d.finished_ms <= p_until
@@ -14,7 +58,7 @@ END $$;
 
 -- Those of these jobs, locked, that nobody keeps from going: whoever takes a key over, in a transaction that may be open for
 -- long, holds it. The keys of the others are locked.
-CREATE OR REPLACE FUNCTION lp.unheld_1(p_done lp.done[]) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.with_free_keys(p_done lp.done[]) RETURNS lp.done[] LANGUAGE plpgsql AS $$
 DECLARE
   v_keys bytea[];
   v_ids bytea[];
@@ -34,12 +78,12 @@ BEGIN
 END $$;
 
 -- Erase these finished jobs of a state; how many went.
-CREATE OR REPLACE FUNCTION lp.erase_old_1(p_done lp.done[], p_state smallint, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.erase_old(p_done lp.done[], p_state smallint, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_state = 5 THEN
-    RETURN lp.erase_dead_1(p_done, p_now);
+  IF p_state = :DEAD THEN
+    RETURN lp.erase_dead(p_done, p_now);
   END IF;
-  RETURN cardinality(lp.erase_1(p_done, p_state, NULL, p_now));
+  RETURN cardinality(lp.erase(p_done, p_state, NULL, p_now));
 END $$;
 
 -- Verb: finished jobs of a state go when they ended `p_keep` ms ago.
@@ -55,26 +99,38 @@ DECLARE
   v_old lp.done[];
 BEGIN
   removed := 0;
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock(:PRUNE) THEN
     RETURN;
   END IF;
   SELECT at_ms INTO v_from FROM lp.pruned WHERE what = p_state::text;
-  v_old := lp.outlived_1(p_state, v_from, v_now - p_keep, p_limit);
+  v_old := lp.lock_outlived(p_state, v_from, v_now - p_keep, p_limit);
   IF cardinality(v_old) < p_limit AND v_from > 0 THEN
-    v_old := lp.outlived_1(p_state, 0, v_now - p_keep, p_limit); -- what was held, or ended by another clock
+    v_old := lp.lock_outlived(p_state, 0, v_now - p_keep, p_limit); -- what was held, or ended by another clock
   END IF;
   IF v_old = '{}' THEN
     RETURN;
   END IF;
   UPDATE lp.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
-  v_old := lp.unheld_1(v_old);
-  removed := lp.erase_old_1(v_old, p_state, v_now);
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  v_old := lp.with_free_keys(v_old);
+  removed := lp.erase_old(v_old, p_state, v_now);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
+END $$;
+
+-- Begin a walk of this name, or go on with it. Once a day it begins anew, for what was held or ended by another clock.
+CREATE OR REPLACE FUNCTION lp.go_on_walking(p_name text, p_now bigint) RETURNS lp.walked LANGUAGE plpgsql AS $$
+DECLARE
+  v_walk lp.walked;
+BEGIN
+  INSERT INTO lp.walked (name, since_ms) VALUES (p_name, p_now) ON CONFLICT (name) DO NOTHING;
+  UPDATE lp.walked SET at_ms = -1, id = '', since_ms = p_now
+  WHERE name = p_name AND NOT p_now - since_ms BETWEEN 0 AND 86399999;
+  SELECT w.* INTO v_walk FROM lp.walked AS w WHERE w.name = p_name;
+  RETURN v_walk;
 END $$;
 
 -- Verb: the same for the jobs of one queue, or (p_queue NULL) of all queues but these. It goes on from where the walk of
--- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. Once a day a walk
--- begins anew, for what was held or ended by another clock. `ended`: nothing is left to look at for now.
+-- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. `ended`: nothing is left
+-- to look at for now.
 CREATE OR REPLACE FUNCTION lp.prune_walk_1(
   p_name text, p_state smallint, p_keep bigint, p_queue text, p_others text[], p_limit integer, p_looked integer, p_now bigint,
   OUT removed integer, OUT ended boolean,
@@ -93,14 +149,10 @@ DECLARE
 BEGIN
   removed := 0;
   ended := true;
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock(:PRUNE) THEN
     RETURN;
   END IF;
-  INSERT INTO lp.walked (name, since_ms) VALUES (p_name, v_now) ON CONFLICT (name) DO UPDATE SET
-    at_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.at_ms ELSE -1 END,
-    id = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.id ELSE '' END,
-    since_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.since_ms ELSE v_now END
-  RETURNING * INTO v_walk;
+  v_walk := lp.go_on_walking(p_name, v_now);
   SELECT array_agg(f.finished_ms ORDER BY f.finished_ms, f.id), array_agg(f.id ORDER BY f.finished_ms, f.id),
     array_agg(f.ours ORDER BY f.finished_ms, f.id)
   INTO v_at_ms, v_ids, v_ours FROM (
@@ -121,7 +173,7 @@ BEGIN
   ), cardinality(v_ids));
   ended := v_last = cardinality(v_ids) AND cardinality(v_ids) < p_looked;
   UPDATE lp.walked SET at_ms = v_at_ms[v_last], id = v_ids[v_last] WHERE name = p_name;
-  v_old := lp.unheld_1(ARRAY(
+  v_old := lp.with_free_keys(ARRAY(
     SELECT d FROM lp.done AS d WHERE d.id = ANY (ARRAY(
       SELECT u.id FROM unnest(v_ids[:v_last], v_ours[:v_last]) AS u (id, ours) WHERE u.ours
     )) AND d.state = p_state FOR UPDATE SKIP LOCKED
@@ -129,12 +181,12 @@ BEGIN
   IF v_old = '{}' THEN
     RETURN;
   END IF;
-  removed := lp.erase_old_1(v_old, p_state, v_now);
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  removed := lp.erase_old(v_old, p_state, v_now);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;
 
 -- Lines of a log, among the oldest `p_limit`, that were written at `p_until` or before.
-CREATE OR REPLACE FUNCTION lp.prune_log_1(p_log text, p_until bigint, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.prune_log(p_log text, p_until bigint, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_removed integer;
 BEGIN
@@ -147,7 +199,7 @@ BEGIN
 END $$;
 
 -- The oldest events beyond their number.
-CREATE OR REPLACE FUNCTION lp.prune_events_1(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.prune_events(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_removed integer;
 BEGIN
@@ -161,7 +213,7 @@ BEGIN
 END $$;
 
 -- Ids that were remembered long enough.
-CREATE OR REPLACE FUNCTION lp.prune_gone_1(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.prune_gone(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_from bigint := (SELECT at_ms FROM lp.pruned WHERE what = 'gone');
   v_ids bytea[];
@@ -184,7 +236,7 @@ BEGIN
 END $$;
 
 -- Keys of erased jobs whose windows are over, and receipts of callers who are not alive.
-CREATE OR REPLACE FUNCTION lp.prune_small_1(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.prune_small(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_keys integer;
   v_receipts integer;
@@ -212,15 +264,15 @@ DECLARE
   v_now bigint := lp.now_1(p_now);
   v_removed integer;
 BEGIN
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock(:PRUNE) THEN
     RETURN 0;
   END IF;
-  v_removed := lp.prune_gone_1(p_limit, v_now) + lp.prune_small_1(p_limit, v_now);
+  v_removed := lp.prune_gone(p_limit, v_now) + lp.prune_small(p_limit, v_now);
   IF p_audit IS NOT NULL THEN
-    v_removed := v_removed + lp.prune_log_1('audit', v_now - p_audit, p_limit);
+    v_removed := v_removed + lp.prune_log('audit', v_now - p_audit, p_limit);
   END IF;
   IF p_event IS NOT NULL THEN
-    v_removed := v_removed + lp.prune_log_1('event', v_now - p_event, p_limit);
+    v_removed := v_removed + lp.prune_log('event', v_now - p_event, p_limit);
   END IF;
-  RETURN v_removed + lp.prune_depths_1(p_limit) + lp.prune_events_1(p_events, p_limit);
+  RETURN v_removed + lp.prune_depths(p_limit) + lp.prune_events(p_events, p_limit);
 END $$;

@@ -15,7 +15,7 @@ BEGIN
   SELECT j.id, p.state, p.lane, j.policy, j.args, p.attempt, p.lost, j.enqueued_ms, p.due_ms, p.claimed_ms,
     p.finished_ms, p.expires_ms, p.token, (SELECT e.session FROM lp.lease AS e WHERE e.token = p.token), p.flags,
     p.reason, p.cause, p.error_type,
-    CASE WHEN p.state = 4 THEN (SELECT r.body FROM lp.result AS r WHERE r.id = j.id) END, j.extra, p.held,
+    CASE WHEN p.state = :SUCCEEDED THEN (SELECT r.body FROM lp.result AS r WHERE r.id = j.id) END, j.extra, p.held,
     n.kinds, n.names, n.bodies
   FROM unnest(p_ids) AS asked (id)
   JOIN lp.job AS j ON j.id = asked.id
@@ -24,7 +24,7 @@ BEGIN
       w.expires_ms, NULL::bigint AS token, w.flags, w.reason, w.cause, w.error_type, w.held
     FROM lp.wait AS w WHERE w.id = j.id
     UNION ALL
-    SELECT 3::smallint, r.lane, r.attempt, r.lost, r.due_ms, r.claimed_ms, NULL, r.expires_ms, r.token, r.flags,
+    SELECT :RUNNING::smallint, r.lane, r.attempt, r.lost, r.due_ms, r.claimed_ms, NULL, r.expires_ms, r.token, r.flags,
       r.reason, r.cause, r.error_type, r.held
     FROM lp.running AS r WHERE r.id = j.id
     UNION ALL
@@ -34,7 +34,7 @@ BEGIN
   ) AS p
   LEFT JOIN LATERAL (
     SELECT array_agg(o.kind) AS kinds, array_agg(o.name) AS names, array_agg(o.body) AS bodies FROM (
-      SELECT m.kind, m.name, m.body FROM lp.note AS m WHERE p.flags & 8 <> 0 AND m.job = j.id
+      SELECT m.kind, m.name, m.body FROM lp.note AS m WHERE p.flags & :NOTES <> 0 AND m.job = j.id
       ORDER BY m.kind COLLATE "C", m.name COLLATE "C"
     ) AS o
   ) AS n ON true;

@@ -8,7 +8,7 @@
 
 -- The statement that walks one index: $1 $2 $3 are the position, $4 is how many. `p_a`, `p_b`: what orders it before
 -- the id, if anything does.
-CREATE OR REPLACE FUNCTION lp.walk_1(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
+CREATE OR REPLACE FUNCTION lp.walk_statement(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
@@ -23,34 +23,34 @@ BEGIN
 END $$;
 
 -- A single state goes by its own index; several go by id, through the places that can hold them.
-CREATE OR REPLACE FUNCTION lp.source_1(p_states smallint[], p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.statement_of_states(p_states smallint[], p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_parts text[];
 BEGIN
   IF cardinality(p_states) = 1 THEN
     RETURN CASE p_states[1]
-      WHEN 0 THEN lp.walk_1('lp.wait', 't.state', 't.state = 0', NULL, NULL, p_newest)
-      WHEN 1 THEN lp.walk_1('lp.wait', 't.state', 't.state = 1', 't.priority', 't.due_ms', p_newest)
-      WHEN 2 THEN lp.walk_1('lp.wait', 't.state', 't.state = 2', 't.lane', 't.due_ms', p_newest)
-      WHEN 3 THEN lp.walk_1('lp.running', '3', 'true', 't.token', NULL, p_newest)
-      ELSE lp.walk_1('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
+      WHEN :BLOCKED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :BLOCKED', NULL, NULL, p_newest)
+      WHEN :SCHEDULED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
+      WHEN :READY THEN lp.walk_statement('lp.wait', 't.state', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
+      WHEN :RUNNING THEN lp.walk_statement('lp.running', ':RUNNING', 'true', 't.token', NULL, p_newest)
+      ELSE lp.walk_statement('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
     END;
   END IF;
-  IF p_states && '{0,1,2}' THEN
-    v_parts := v_parts || lp.walk_1('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
+  IF p_states && '{:BLOCKED,:SCHEDULED,:READY}' THEN
+    v_parts := v_parts || lp.walk_statement('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
-  IF p_states && '{3}' THEN
-    v_parts := v_parts || lp.walk_1('lp.running', '3', 'true', NULL, NULL, p_newest);
+  IF p_states && '{:RUNNING}' THEN
+    v_parts := v_parts || lp.walk_statement('lp.running', ':RUNNING', 'true', NULL, NULL, p_newest);
   END IF;
-  IF p_states && '{4,5,6}' THEN
-    v_parts := v_parts || lp.walk_1('lp.done', 't.state', 'true', NULL, NULL, p_newest);
+  IF p_states && '{:SUCCEEDED,:DEAD,:CANCELLED}' THEN
+    v_parts := v_parts || lp.walk_statement('lp.done', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
   RETURN 'SELECT m.* FROM ((' || array_to_string(v_parts, ') UNION ALL (') || ')) AS m ORDER BY m.id '
     || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
 END $$;
 
 -- The statement that walks the jobs of a flow, or those of a unique key, by id: $7 is the flow or the key.
-CREATE OR REPLACE FUNCTION lp.named_source_1(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.statement_of_name(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
   v_behind text := CASE WHEN p_newest THEN ' < $3' ELSE ' > $3' END;
@@ -60,7 +60,7 @@ BEGIN
   RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
     || ' FROM (' || v_named || ') AS m CROSS JOIN LATERAL ('
     || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type FROM lp.wait AS w WHERE w.id = m.id'
-    || ' UNION ALL SELECT 3::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM lp.running AS r WHERE r.id = m.id'
+    || ' UNION ALL SELECT :RUNNING::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM lp.running AS r WHERE r.id = m.id'
     || ' UNION ALL SELECT d.state, d.lane, d.attempt, d.lost, d.reason, d.cause, d.error_type FROM lp.done AS d WHERE d.id = m.id'
     || ') AS t ORDER BY m.id' || v_way;
 END $$;
@@ -85,7 +85,7 @@ DECLARE
   v_id bytea := coalesce(p_id, v_far_id);
   v_name bytea := coalesce(p_flow, p_key);
   v_source text := CASE
-    WHEN v_name IS NULL THEN lp.source_1(p_states, p_newest) ELSE lp.named_source_1(p_flow IS NOT NULL, p_newest)
+    WHEN v_name IS NULL THEN lp.statement_of_states(p_states, p_newest) ELSE lp.statement_of_name(p_flow IS NOT NULL, p_newest)
   END;
   v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
     array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';

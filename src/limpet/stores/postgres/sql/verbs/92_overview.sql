@@ -3,14 +3,14 @@
 -- primary keys. What is counted or posted but not yet folded or filed is part of every answer.
 
 -- Queue and task of a lane, stored or only posted; NULL when nothing is known of it.
-CREATE OR REPLACE FUNCTION lp.lane_names_1(p_lane bigint, OUT queue text, OUT task text) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.lane_names(p_lane bigint, OUT queue text, OUT task text) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_body jsonb;
 BEGIN
   SELECT l.queue, l.task INTO queue, task FROM lp.lane AS l WHERE l.id = p_lane;
   IF NOT FOUND THEN
     SELECT convert_from(p.body, 'UTF8')::jsonb INTO v_body FROM lp.post AS p
-    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = 0 LIMIT 1;
+    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1;
     queue := v_body ->> 'queue';
     task := v_body ->> 'task';
   END IF;
@@ -23,15 +23,15 @@ SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN QUERY
   SELECT x.queue, x.task, x.what, sum(x.n)::bigint FROM (
-    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c WHERE c.what < 20
+    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c WHERE c.what <= :STALE
     UNION ALL
     SELECT names.queue, names.task, t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-      WHERE u.what < 10 AND u.n <> 0 GROUP BY d.lane, u.what
-    ) AS t CROSS JOIN LATERAL lp.lane_names_1(t.lane) AS names
+      WHERE u.what <= :CANCELLED AND u.n <> 0 GROUP BY d.lane, u.what
+    ) AS t CROSS JOIN LATERAL lp.lane_names(t.lane) AS names
     UNION ALL
     SELECT '', '', u.what, sum(u.n) FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-    WHERE u.what BETWEEN 10 AND 19 GROUP BY u.what
+    WHERE u.what BETWEEN :ENQUEUED AND :STALE GROUP BY u.what
   ) AS x
   WHERE x.queue IS NOT NULL GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> 0;
 END $$;
@@ -85,9 +85,9 @@ BEGIN
   -- Jobs that became ready before their lane's floor, and were not filed yet.
   posted AS (
     SELECT DISTINCT ON (q.lane) q.lane, q.due_ms, q.id FROM (
-      SELECT p.lane, p.due_ms, p.id, p.kind, p.n FROM lp.unfiled_1(p_posts) AS p
+      SELECT p.lane, p.due_ms, p.id, p.kind, p.n FROM lp.unfiled_posts(p_posts) AS p
       ORDER BY p.xid, p.seq LIMIT p_posts
-    ) AS q WHERE q.kind = 0 AND q.n > 0 ORDER BY q.lane, q.due_ms, q.id
+    ) AS q WHERE q.kind = :POST_LANE AND q.n > 0 ORDER BY q.lane, q.due_ms, q.id
   ),
   -- (queue, lane, and from where its ready jobs are looked for).
   place AS (
@@ -99,17 +99,17 @@ BEGIN
     SELECT l.queue, q.lane, q.due_ms, coalesce(q.id, '\x') FROM posted AS q JOIN lp.lane AS l ON l.id = q.lane
     UNION ALL
     SELECT names.queue, f.lane, -9223372036854775808, '\x' FROM (SELECT g.lane FROM fresh AS g LIMIT p_lanes) AS f
-    CROSS JOIN LATERAL lp.lane_names_1(f.lane) AS names
+    CROSS JOIN LATERAL lp.lane_names(f.lane) AS names
     WHERE f.lane IS NOT NULL AND names.queue IS NOT NULL AND NOT EXISTS (SELECT 1 FROM lp.lane AS l WHERE l.id = f.lane OFFSET 0)
   )
   SELECT x.queue, min((
-    SELECT w.due_ms FROM lp.wait AS w WHERE w.lane = x.lane AND w.state = 2 AND (w.due_ms, w.id) >= (x.due_ms, x.id)
+    SELECT w.due_ms FROM lp.wait AS w WHERE w.lane = x.lane AND w.state = :READY AND (w.due_ms, w.id) >= (x.due_ms, x.id)
     ORDER BY w.due_ms, w.id LIMIT 1
   )) FROM place AS x WHERE x.queue IS NOT NULL GROUP BY x.queue;
 END $$;
 
 -- No ready job of the lane lies before this. `p_posts`: how many posts are looked at.
-CREATE OR REPLACE FUNCTION lp.front_1(p_lane bigint, p_posts integer, OUT due_ms bigint, OUT id bytea) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.lane_front(p_lane bigint, p_posts integer, OUT due_ms bigint, OUT id bytea) LANGUAGE plpgsql STABLE AS $$
 BEGIN
   SELECT s.floor_ms, s.floor_id INTO due_ms, id FROM lp.lane_now AS s WHERE s.id = p_lane;
   IF NOT FOUND THEN
@@ -118,15 +118,15 @@ BEGIN
     RETURN;
   END IF;
   SELECT x.due_ms, x.id INTO due_ms, id FROM (
-    SELECT front_1.due_ms, front_1.id
+    SELECT lane_front.due_ms, lane_front.id
     UNION ALL
     SELECT q.due_ms, coalesce(q.id, '\x') FROM (
-      SELECT p.* FROM lp.unfiled_1(p_posts) AS p
-    ) AS q WHERE q.kind = 0 AND q.n > 0 AND q.lane = p_lane
+      SELECT p.* FROM lp.unfiled_posts(p_posts) AS p
+    ) AS q WHERE q.kind = :POST_LANE AND q.n > 0 AND q.lane = p_lane
   ) AS x ORDER BY x.due_ms, x.id LIMIT 1;
 END $$;
 
--- Where a job stands: its lane (0 idle, 1 active, 2 waiting at a gate), ready jobs before it, counted up to `p_ahead`,
+-- Where a job stands: the state of its lane (IDLE, ACTIVE, WAITING at a gate), ready jobs before it, counted up to `p_ahead`,
 -- parents that are stored and not satisfied, the gates of these keys, and what each live session serves. A lane that has ready jobs is active
 -- from when they are posted.
 CREATE OR REPLACE FUNCTION lp.standing_1(
@@ -138,28 +138,28 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
-  v_front record := lp.front_1(p_lane, p_posts);
+  v_front record := lp.lane_front(p_lane, p_posts);
 BEGIN
   SELECT s.state INTO lane_state FROM lp.lane_now AS s WHERE s.id = p_lane;
-  IF coalesce(lane_state, 0) = 0 THEN
+  IF coalesce(lane_state, :IDLE) = :IDLE THEN
     lane_state := EXISTS (
-      SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = 2 AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id)
+      SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = :READY AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id)
     )::integer;
   END IF;
   SELECT count(*) INTO ahead FROM (
-    SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = 2
+    SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = :READY
       AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id) AND (w.due_ms, w.id) < (p_due, p_id) LIMIT p_ahead
   ) AS x;
   SELECT array_agg(x.parent), array_agg(x.state) INTO parents, parent_states FROM (
     SELECT d.parent, p.state FROM lp.dep AS d CROSS JOIN LATERAL (
       SELECT w.state FROM lp.wait AS w WHERE w.id = d.parent
       UNION ALL
-      SELECT 3 FROM lp.running AS r WHERE r.id = d.parent
+      SELECT :RUNNING FROM lp.running AS r WHERE r.id = d.parent
       UNION ALL
       SELECT o.state FROM lp.done AS o WHERE o.id = d.parent
     ) AS p WHERE d.child = p_id AND d.done::integer = 0 ORDER BY d.parent
   ) AS x;
-  SELECT json_agg(lp.gate_json_1(g) ORDER BY array_position(p_gates, g.key)) INTO gates FROM lp.gate AS g
+  SELECT json_agg(lp.gate_json(g) ORDER BY array_position(p_gates, g.key)) INTO gates FROM lp.gate AS g
   WHERE g.key = ANY (p_gates);
   SELECT array_agg(s.serves) INTO serves FROM lp.session AS s WHERE s.deadline_ms > v_now;
 END $$;

@@ -34,7 +34,7 @@ BEGIN
     SELECT array_agg(s.state) AS states, array_agg(s.n) AS ns FROM (
       SELECT p.state, count(*) AS n FROM lp.flow_job AS f CROSS JOIN LATERAL (
         SELECT coalesce(
-          (SELECT d.state FROM lp.done AS d WHERE d.id = f.id), (SELECT w.state FROM lp.wait AS w WHERE w.id = f.id), 3::smallint
+          (SELECT d.state FROM lp.done AS d WHERE d.id = f.id), (SELECT w.state FROM lp.wait AS w WHERE w.id = f.id), :RUNNING::smallint
         ) AS state
       ) AS p WHERE f.flow = asked.flow GROUP BY p.state
     ) AS s

@@ -12,7 +12,7 @@ from limpet.stores.postgres.operate import call_name
 from limpet.stores.postgres.wire import clean
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 PUT: Final = "SELECT lp.put_control_1(%b::text, %b::text, %b::text, %b::bytea, %b::bigint, %b::integer)"
 CONTROLS: Final = "SELECT * FROM lp.controls_1(%b::text)"
@@ -27,25 +27,25 @@ MOST: Final = 1 << 30
 # -- named records
 
 
-async def put_control(route: Route, control: Control, expect: int | None) -> Control | None:
+async def put_control(client: Client, control: Control, expect: int | None) -> Control | None:
     """Write a named record, over the version that the caller saw; None when another is there."""
     weight = None
     if control.kind == "weight":
         weight = min(MOST, max(1, msgspec.json.decode(control.value, type=int)))
     values = (call_name(), clean(control.kind), clean(control.name), control.value, expect, weight)
-    (version,) = await route.row(PUT, values, verb="put_control")
+    (version,) = await client.row(PUT, values, verb="put_control")
     return None if version is None else Control(control.kind, control.name, control.value, version)
 
 
-async def controls(route: Route, kind: str) -> list[Control]:
+async def controls(client: Client, kind: str) -> list[Control]:
     """All records of a kind, by name."""
-    return [Control(kind, *row) for row in await route.rows(CONTROLS, (clean(kind),), verb="controls")]
+    return [Control(kind, *row) for row in await client.rows(CONTROLS, (clean(kind),), verb="controls")]
 
 
 # -- logs
 
 
-async def append(route: Route, entries: Sequence[Entry]) -> None:
+async def append(client: Client, entries: Sequence[Entry]) -> None:
     """Add lines to the logs they name."""
     for start in range(0, len(entries), LINES):
         part = entries[start : start + LINES]
@@ -59,10 +59,10 @@ async def append(route: Route, entries: Sequence[Entry]) -> None:
             [clean(entry.reason) for entry in part],
             [entry.data for entry in part],
         )
-        await route.row(APPEND, values, verb="append")
+        await client.row(APPEND, values, verb="append")
 
 
-async def read(route: Route, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool) -> list[Entry]:
+async def read(client: Client, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool) -> list[Entry]:
     """Lines of a log that come after one, oldest first: the first of them, or the newest."""
-    rows = await route.rows(READ, (log, after, limit, newest), verb="read")
+    rows = await client.rows(READ, (log, after, limit, newest), verb="read")
     return [Entry(log, *row) for row in rows]

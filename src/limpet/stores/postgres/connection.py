@@ -26,7 +26,7 @@ from limpet.stores.postgres.wire import Statement
 
 Row = tuple[Any, ...]
 Said = list[bytes | None]  # the parameters of a statement, in binary form
-Then = Callable[["Line", list[Row]], None]
+Then = Callable[["Connection", list[Row]], None]
 
 OLDEST: Final = 140_000  # the functions cannot be created on an older one
 CANCEL_S: Final = 2.0  # how long a server may take to hear that nobody waits for its answer any more
@@ -91,23 +91,23 @@ class Unfit(Exception):
         self.code = code
 
 
-class Line:
+class Connection:
     """One connection. Belongs to the loop that opened it."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, driver: psycopg.AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.closed = False
         self.pooled = False  # somebody in between hands our statements to whichever server process is free
         self.prepares = False
         self.idle_since = 0.0
-        self.freed: Callable[[Line], None] | None = None  # called when it can be asked again
-        self.ended: Callable[[Line], None] | None = None  # called when it has ended, however that came
-        self.heard: Callable[[bytes, bytes], None] | None = None  # called with channel and payload of a NOTIFY
-        self._connection = connection
-        self._libpq: PGconn = connection.pgconn
+        self.freed: Callable[[Connection], None] | None = None  # called when it can be asked again
+        self.ended: Callable[[Connection], None] | None = None  # called when it has ended, however that came
+        self.notified: Callable[[bytes, bytes], None] | None = None  # called with channel and payload of a NOTIFY
+        self._driver = driver
+        self._libpq: PGconn = driver.pgconn
         self._loop = loop
         self._descriptor = self._libpq.socket
         self._repeats = 2 if self._libpq.ssl_in_use else 1  # before 18 libpq may leave a rest of what TLS has read
-        self._loader = Transformer(connection)
+        self._loader = Transformer(driver)
         self._prepared: dict[bytes, bytes] = {}  # under which name the server knows a statement
         self._renamed = 0
         self._preparing: tuple[bytes, bytes] | None = None
@@ -224,8 +224,8 @@ class Line:
                     self._answered()
             if not self.closed:
                 while (notice := libpq.notifies()) is not None:
-                    if self.heard is not None:
-                        self.heard(notice.relname, notice.extra)
+                    if self.notified is not None:
+                        self.notified(notice.relname, notice.extra)
         except psycopg.Error as error:
             self._end(str(error))
 
@@ -298,7 +298,7 @@ class Line:
     async def _cancel(self) -> None:
         try:
             with suppress(psycopg.Error, OSError):
-                await self._connection.cancel_safe(timeout=CANCEL_S)
+                await self._driver.cancel_safe(timeout=CANCEL_S)
         finally:
             self._libpq.finish()
 
@@ -363,32 +363,32 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0] or "the connection broke"
 
 
-async def open_line(url: PostgresUrl) -> Line:
+async def open_connection(url: PostgresUrl) -> Connection:
     """A connection that is ready for statements. Raises TimeoutError, psycopg.Error, Lost, Silent, Refusal or Unfit."""
     loop = asyncio.get_running_loop()
-    line: Line | None = None
+    connection: Connection | None = None
     timeout_s = url.connect_s
     try:
         async with asyncio.timeout(timeout_s):
-            connection = await psycopg.AsyncConnection.connect(make_conninfo(**url.keywords()), autocommit=True)
-            set_json_loads(msgspec.json.decode, connection)
-            line = Line(connection, loop)
-            await _greet(line, url, loop.time() + timeout_s)
+            driver = await psycopg.AsyncConnection.connect(make_conninfo(**url.keywords()), autocommit=True)
+            set_json_loads(msgspec.json.decode, driver)
+            connection = Connection(driver, loop)
+            await _greet(connection, url, loop.time() + timeout_s)
     except BaseException:
-        if line is not None:
-            line.close()
+        if connection is not None:
+            connection.close()
         raise
-    return line
+    return connection
 
 
-async def _greet(line: Line, url: PostgresUrl, deadline: float) -> None:
-    (answer,) = await line.script(_PROBE, deadline)
+async def _greet(connection: Connection, url: PostgresUrl, deadline: float) -> None:
+    (answer,) = await connection.script(_PROBE, deadline)
     pid, isolation, standby, read_only, version = answer
     if version < OLDEST:
         raise Unfit("version", f"it is PostgreSQL {version // 10_000}")
-    line.pooled = pid != line.backend_pid
-    line.prepares = url.prepare == "yes" or (url.prepare == "auto" and not line.pooled)
-    line.prepares = line.prepares and psycopg.capabilities.has_pipeline()
+    connection.pooled = pid != connection.backend_pid
+    connection.prepares = url.prepare == "yes" or (url.prepare == "auto" and not connection.pooled)
+    connection.prepares = connection.prepares and psycopg.capabilities.has_pipeline()
     if standby or read_only:
         raise Unfit("read-only", "it is a standby" if standby else "its default_transaction_read_only is on")
     if isolation != "read committed":

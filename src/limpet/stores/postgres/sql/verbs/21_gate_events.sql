@@ -1,16 +1,16 @@
 -- Promise: what people want to hear about a gate (core/text/gate_events.py) is in the log of events if and when the step that changed
 -- the gate is committed. Inputs: the gate before and after, the engine's time. Answer: none. Relies on: nothing.
--- Lock 5 keeps the log in order (append_1). It is the last lock of all: whoever has it waits for nobody, and only who locks
+-- Lock LOG keeps the log in order (append_1). It is the last lock of all: whoever has it waits for nobody, and only who locks
 -- nothing after it (`last`) waits for it. Others, and claims, who wait for nobody, post the event where the log is in
 -- somebody's hands, and a later claim writes it.
 
 -- Log an event now, or post it.
-CREATE OR REPLACE FUNCTION lp.log_event_1(p_kind text, p_data bytea, p_last boolean, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.log_event(p_kind text, p_data bytea, p_last boolean, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_last THEN
-    PERFORM lp.lock_1(5);
-  ELSIF NOT lp.try_lock_1(5) THEN
-    INSERT INTO lp.post (kind, n, due_ms, gate, body) VALUES (5, 1, p_at, p_kind, p_data);
+    PERFORM lp.lock(:LOG);
+  ELSIF NOT lp.try_lock(:LOG) THEN
+    INSERT INTO lp.post (kind, n, due_ms, gate, body) VALUES (:POST_EVENT, 1, p_at, p_kind, p_data);
     RETURN;
   END IF;
   INSERT INTO lp.log (log, at_ms, kind, actor, reason, data) VALUES ('event', p_at, p_kind, '', '', p_data);
@@ -19,10 +19,10 @@ END $$;
 -- What people have heard of a budget after the news of a step: each thing once in a period, while the cap stays (what jobs
 -- reserve and give back lets a busy budget pass its marks up and down all day). Bits: 1, 2, 4 at 50, 80, 100 percent, 8
 -- somebody waits. `fresh`: those of them that are new.
-CREATE OR REPLACE FUNCTION lp.gate_told_1(p_before lp.gate, p_after lp.gate, p_now bigint, OUT told bigint, OUT fresh bigint)
+CREATE OR REPLACE FUNCTION lp.gate_told(p_before lp.gate, p_after lp.gate, p_now bigint, OUT told bigint, OUT fresh bigint)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  v_spent numeric := p_after.cap - lp.gate_left_1(p_after, p_now); -- percents of large numbers are larger
+  v_spent numeric := p_after.cap - lp.gate_left(p_after, p_now); -- percents of large numbers are larger
   v_heard bigint := CASE WHEN p_before.period_ms = p_after.period_ms THEN p_before.told ELSE 0 END;
 BEGIN
   told := p_after.told;
@@ -33,15 +33,15 @@ BEGIN
     RETURN;
   END IF;
   told := CASE WHEN p_before.cap = p_after.cap THEN v_heard ELSE 0 END
-    | CASE WHEN v_spent * 100 >= 50 * p_after.cap::numeric THEN 1 ELSE 0 END
-    | CASE WHEN v_spent * 100 >= 80 * p_after.cap::numeric THEN 2 ELSE 0 END
-    | CASE WHEN v_spent >= p_after.cap THEN 4 ELSE 0 END
-    | CASE WHEN p_after.wants > 0 THEN 8 ELSE 0 END;
+    | CASE WHEN v_spent * 100 >= 50 * p_after.cap::numeric THEN :MARK_50 ELSE 0 END
+    | CASE WHEN v_spent * 100 >= 80 * p_after.cap::numeric THEN :MARK_80 ELSE 0 END
+    | CASE WHEN v_spent >= p_after.cap THEN :MARK_100 ELSE 0 END
+    | CASE WHEN p_after.wants > 0 THEN :SHORT ELSE 0 END;
   fresh := told & ~v_heard;
 END $$;
 
 -- The events of one step that changed a gate.
-CREATE OR REPLACE FUNCTION lp.gate_news_1(p_before lp.gate, p_after lp.gate, p_now bigint) RETURNS TABLE (kind text, facts json)
+CREATE OR REPLACE FUNCTION lp.gate_events(p_before lp.gate, p_after lp.gate, p_now bigint) RETURNS TABLE (kind text, facts json)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_spent bigint;
@@ -61,19 +61,19 @@ BEGIN
   IF p_after.cap IS NULL THEN
     RETURN;
   END IF;
-  v_spent := p_after.cap - lp.gate_left_1(p_after, p_now);
-  v_fresh := (SELECT t.fresh FROM lp.gate_told_1(p_before, p_after, p_now) AS t);
+  v_spent := p_after.cap - lp.gate_left(p_after, p_now);
+  v_fresh := (SELECT t.fresh FROM lp.gate_told(p_before, p_after, p_now) AS t);
   RETURN QUERY
   SELECT 'budget.reached', json_build_object('gate', p_after.key, 'percent', m.percent, 'spent', v_spent, 'cap', p_after.cap)
-  FROM unnest('{1,2,4}'::bigint[], '{50,80,100}'::integer[]) AS m (mask, percent) WHERE v_fresh & m.mask <> 0;
-  IF v_fresh & 8 <> 0 THEN
+  FROM unnest('{:MARK_50,:MARK_80,:MARK_100}'::bigint[], '{50,80,100}'::integer[]) AS m (mask, percent) WHERE v_fresh & m.mask <> 0;
+  IF v_fresh & :SHORT <> 0 THEN
     RETURN QUERY
     SELECT 'budget.short', json_build_object('gate', p_after.key, 'wants', p_after.wants, 'spent', v_spent, 'cap', p_after.cap);
   END IF;
 END $$;
 
 -- Log them. The gate's row is held.
-CREATE OR REPLACE FUNCTION lp.log_news_1(p_before lp.gate, p_after lp.gate, p_last boolean, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.log_gate_events(p_before lp.gate, p_after lp.gate, p_last boolean, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_told bigint;
 BEGIN
@@ -83,8 +83,8 @@ BEGIN
     RETURN; -- as most changes are
   END IF;
   IF p_after.cap IS NOT NULL THEN
-    v_told := (SELECT t.told FROM lp.gate_told_1(p_before, p_after, p_now) AS t);
+    v_told := (SELECT t.told FROM lp.gate_told(p_before, p_after, p_now) AS t);
     UPDATE lp.gate AS g SET told = v_told WHERE g.key = p_after.key AND g.told <> v_told;
   END IF;
-  PERFORM lp.log_event_1(n.kind, convert_to(n.facts::text, 'UTF8'), p_last, p_now) FROM lp.gate_news_1(p_before, p_after, p_now) AS n;
+  PERFORM lp.log_event(n.kind, convert_to(n.facts::text, 'UTF8'), p_last, p_now) FROM lp.gate_events(p_before, p_after, p_now) AS n;
 END $$;

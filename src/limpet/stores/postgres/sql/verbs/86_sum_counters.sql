@@ -1,9 +1,9 @@
 -- Promise: what was counted by rows that are only inserted is summed up; every sum stays what it was.
 -- Inputs: how many rows at most. Answer: how many were folded.
--- Relies on the primary keys. One folds at a time (lock 4). The floor is held only while the lanes' own numbers are written.
+-- Relies on the primary keys. One folds at a time (lock FOLD). The floor is held only while the lanes' own numbers are written.
 
 -- Sum up the dead by origin. Type and first instant are those of the first that died, message and sample of the last.
-CREATE OR REPLACE FUNCTION lp.fold_causes_1(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.sum_causes(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_rows lp.cause_tally[];
 BEGIN
@@ -32,7 +32,7 @@ END $$;
 
 -- Sum up to `p_limit` tallies by queue and task; what concerns the number of jobs that lanes store is answered by lane.
 -- Tallies of a lane that is only posted stay: its names are not known here.
-CREATE OR REPLACE FUNCTION lp.fold_tallies_1(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.sum_tallies(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_lanes bigint[];
   v_whats smallint[];
@@ -41,7 +41,7 @@ BEGIN
   WITH taken AS (
     DELETE FROM lp.tally WHERE ctid = ANY (ARRAY(
       SELECT t.ctid FROM lp.tally AS t LEFT JOIN lp.lane AS l ON l.id = t.lane
-      WHERE l.id IS NOT NULL OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
+      WHERE l.id IS NOT NULL OR NOT t.whats && '{:BLOCKED,:SCHEDULED,:READY,:RUNNING,:SUCCEEDED,:DEAD,:CANCELLED,:ENQUEUED,:ERASED,:MOVED}' LIMIT p_limit
     )) RETURNING tally.lane, tally.whats, tally.ns
   ), summed AS (
     SELECT t.lane, u.what, sum(u.n) AS n FROM taken AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
@@ -51,13 +51,13 @@ BEGIN
   INTO v_lanes, v_whats, v_ns, folded FROM summed AS s;
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT x.queue, x.task, x.what, sum(x.n) FROM (
-    SELECT CASE WHEN s.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN s.what < 10 THEN l.task ELSE '' END AS task,
+    SELECT CASE WHEN s.what <= :CANCELLED THEN l.queue ELSE '' END AS queue, CASE WHEN s.what <= :CANCELLED THEN l.task ELSE '' END AS task,
       s.what, s.n
-    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) LEFT JOIN lp.lane AS l ON l.id = s.lane WHERE s.what < 20
+    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) LEFT JOIN lp.lane AS l ON l.id = s.lane WHERE s.what <= :STALE
     UNION ALL
-    SELECT l.queue, l.grp, CASE s.what WHEN 3 THEN 23 ELSE 22 END, s.n
+    SELECT l.queue, l.grp, CASE s.what WHEN :RUNNING THEN :GROUP_RUNNING ELSE :GROUP_WAITING END, s.n
     FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) JOIN lp.lane AS l ON l.id = s.lane
-    WHERE s.what <= 3 AND l.grp IS NOT NULL
+    WHERE s.what <= :RUNNING AND l.grp IS NOT NULL
   ) AS x GROUP BY x.queue, x.task, x.what ORDER BY x.queue, x.task, x.what
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   DELETE FROM lp.count AS c USING (
@@ -65,9 +65,9 @@ BEGIN
     UNION SELECT l.queue, l.grp FROM lp.lane AS l WHERE l.id = ANY (v_lanes) AND l.grp IS NOT NULL
   ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
   SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
-    SELECT s.lane, sum(CASE s.what WHEN 20 THEN -s.n ELSE s.n END)::bigint AS n
-    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) WHERE s.what IN (10, 20, 21)
-    GROUP BY s.lane HAVING sum(CASE s.what WHEN 20 THEN -s.n ELSE s.n END) <> 0
+    SELECT s.lane, sum(CASE s.what WHEN :ERASED THEN -s.n ELSE s.n END)::bigint AS n
+    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) WHERE s.what IN (:ENQUEUED, :ERASED, :MOVED)
+    GROUP BY s.lane HAVING sum(CASE s.what WHEN :ERASED THEN -s.n ELSE s.n END) <> 0
   ) AS x;
 END $$;
 
@@ -80,13 +80,13 @@ DECLARE
   v_lanes bigint[];
   v_ns bigint[];
 BEGIN
-  IF NOT lp.try_lock_1(4) THEN
+  IF NOT lp.try_lock(:FOLD) THEN
     RETURN 0;
   END IF;
-  PERFORM lp.fold_causes_1(p_limit);
-  SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM lp.fold_tallies_1(p_limit) AS f;
+  PERFORM lp.sum_causes(p_limit);
+  SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM lp.sum_tallies(p_limit) AS f;
   IF v_lanes IS NOT NULL THEN
-    PERFORM lp.lock_1(1); -- last, and for this alone
+    PERFORM lp.lock(:FLOOR); -- last, and for this alone
     UPDATE lp.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n)
     WHERE l.id BETWEEN f.lane AND f.lane;
   END IF;

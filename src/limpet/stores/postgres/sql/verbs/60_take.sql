@@ -1,10 +1,10 @@
 -- Promise: ready jobs become running. Inputs: what the claim has taken so far (lp.taking) and lanes of the floor.
--- Answer: the same, and the jobs in order. The caller holds lock 1 and so waits for nobody: a job that is locked by
+-- Answer: the same, and the jobs in order. The caller holds lock FLOOR and so waits for nobody: a job that is locked by
 -- somebody else is left for a later claim.
 -- Relies on wait_ready, whose range begins at the lane's floor: rows that are gone are not walked over again.
 
 -- Of the rows that were popped, those that can run now. Expired ones are cancelled on the way; suspects need a slot.
-CREATE OR REPLACE FUNCTION lp.usable_1(
+CREATE OR REPLACE FUNCTION lp.usable_rows(
   INOUT t lp.taking, p_lanes bigint[], p_ids bytea[], p_losts integer[], p_expires bigint[], OUT usable integer[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,8 +13,8 @@ BEGIN
   usable := '{}';
   FOR i IN 1 .. cardinality(p_ids) LOOP
     IF p_expires[i] <= t.now THEN
-      IF lp.try_lock_1(2) THEN
-        PERFORM lp.cancel_waiting_1(p_ids[i], 'expired', t.now);
+      IF lp.try_lock(:GRAPH) THEN
+        PERFORM lp.cancel_waiting(p_ids[i], 'expired', t.now);
       ELSE
         t.skipped_lanes := t.skipped_lanes || p_lanes[i];
         t.again := true;
@@ -33,7 +33,7 @@ BEGIN
 END $$;
 
 -- Lock the first ready jobs of each of these lanes, as many as asked for.
-CREATE OR REPLACE FUNCTION lp.pop_1(p_lanes bigint[], p_counts integer[], p_now bigint) RETURNS lp.popped LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.pop_ready(p_lanes bigint[], p_counts integer[], p_now bigint) RETURNS lp.popped LANGUAGE plpgsql AS $$
 DECLARE
   p lp.popped;
 BEGIN
@@ -45,7 +45,7 @@ BEGIN
   CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM lp.lane_now AS x WHERE x.id = l.id OFFSET 0) AS f
   CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.id, r.lane, r.due_ms, r.cost, r.lost, r.expires_ms FROM lp.wait AS r
-    WHERE r.lane = f.id AND r.state = 2 AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
+    WHERE r.lane = f.id AND r.state = :READY AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
     ORDER BY r.due_ms, r.id LIMIT l.n FOR UPDATE SKIP LOCKED
   ) AS w
   CROSS JOIN LATERAL (SELECT x.policy FROM lp.job AS x WHERE x.id = w.id OFFSET 0) AS j
@@ -54,7 +54,7 @@ BEGIN
 END $$;
 
 -- Some of them, by their places in the order.
-CREATE OR REPLACE FUNCTION lp.pick_1(p lp.popped, p_which integer[]) RETURNS lp.popped LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.select_rows(p lp.popped, p_which integer[]) RETURNS lp.popped LANGUAGE plpgsql AS $$
 BEGIN
   SELECT array_agg(j.place), array_agg(j.id), array_agg(j.lane), array_agg(j.due_ms), array_agg(j.cost), array_agg(j.lost),
     array_agg(j.expires_ms), array_agg(j.hard)
@@ -68,17 +68,17 @@ BEGIN
 END $$;
 
 -- The same without those that cannot run now.
-CREATE OR REPLACE FUNCTION lp.sort_out_1(INOUT t lp.taking, INOUT p lp.popped) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.drop_unusable(INOUT t lp.taking, INOUT p lp.popped) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.usable_1(t, p.lanes, p.ids, p.losts, p.expires);
+  v_got := lp.usable_rows(t, p.lanes, p.ids, p.losts, p.expires);
   t := v_got.t;
-  p := lp.pick_1(p, v_got.usable);
+  p := lp.select_rows(p, v_got.usable);
 END $$;
 
 -- The tokens of these jobs: those that end together share a lease, a suspect has one of its own.
-CREATE OR REPLACE FUNCTION lp.tokens_for_1(INOUT t lp.taking, p_hards bigint[], p_losts integer[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.tokens_for(INOUT t lp.taking, p_hards bigint[], p_losts integer[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_alike boolean := p_hards[1] = ALL (p_hards) AND 0 = ALL (p_losts);
   v_at integer;
@@ -90,7 +90,7 @@ BEGIN
       v_at := array_position(t.hards, p_hards[i], v_at + 1);
     END LOOP;
     IF v_at IS NULL THEN
-      t.token := greatest(t.token + 1, t.now * 2048);
+      t.token := greatest(t.token + 1, t.now * :TOKENS_PER_MS);
       t.tokens := t.tokens || t.token;
       t.hards := t.hards || p_hards[i];
       t.shared := t.shared || (p_losts[i] = 0);
@@ -104,7 +104,7 @@ BEGIN
 END $$;
 
 -- Locked jobs that no gate has charged become running under one token.
-CREATE OR REPLACE FUNCTION lp.start_one_token_1(p_places tid[], p_token bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.start_one_token(p_places tid[], p_token bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_started integer;
 BEGIN
@@ -125,7 +125,7 @@ BEGIN
 END $$;
 
 -- The same, each under its own token and with what its gates charged (NULL: nothing).
-CREATE OR REPLACE FUNCTION lp.start_tokens_1(p_places tid[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.start_tokens(p_places tid[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_started integer;
 BEGIN
@@ -148,7 +148,7 @@ END $$;
 
 -- Nothing of these lanes lies before the last that was taken: the next claim begins there. Looked at once in a while,
 -- since it walks over what was just taken.
-CREATE OR REPLACE FUNCTION lp.raise_floors_1(p_lanes bigint[], p_dues bigint[], p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.raise_floors(p_lanes bigint[], p_dues bigint[], p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE lp.lane_now AS f SET floor_ms = l.due_ms, floor_id = l.id
   FROM (
@@ -157,29 +157,29 @@ BEGIN
   ) AS l
   WHERE f.id BETWEEN l.lane AND l.lane AND NOT coalesce((
     SELECT (w.due_ms, w.id) < (l.due_ms, l.id) FROM lp.wait AS w -- the first alone: a scan would not end with the last
-    WHERE w.lane = f.id AND w.state = 2 AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) ORDER BY w.due_ms, w.id LIMIT 1
+    WHERE w.lane = f.id AND w.state = :READY AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) ORDER BY w.due_ms, w.id LIMIT 1
   ), false);
 END $$;
 
 -- Locked jobs become running, and are counted.
-CREATE OR REPLACE FUNCTION lp.start_all_1(INOUT t lp.taking, p lp.popped, p_charged jsonb[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.start_jobs(INOUT t lp.taking, p lp.popped, p_charged jsonb[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.tokens_for_1(t, p.hards, p.losts);
+  v_got := lp.tokens_for(t, p.hards, p.losts);
   t := v_got.t;
   tokens := v_got.tokens;
-  PERFORM lp.start_tokens_1(p.places, tokens, p_charged, t.now);
+  PERFORM lp.start_tokens(p.places, tokens, p_charged, t.now);
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
+  SELECT l.lane, '{:READY,:RUNNING}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
   t.left_n := t.left_n - cardinality(p.ids);
   IF random() < 0.1 THEN
-    PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
+    PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
 END $$;
 
 -- Lanes were asked for so many, and this was seen: empty ones rest (the answer), and whoever gave less is asked no more.
-CREATE OR REPLACE FUNCTION lp.look_back_1(
+CREATE OR REPLACE FUNCTION lp.review_lanes(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], p_from bigint[], p_seen bytea[], OUT resting bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -194,14 +194,14 @@ BEGIN
     LEFT JOIN (SELECT f.lane, count(*) AS n FROM unnest(p_from) AS f (lane) GROUP BY f.lane) AS g ON g.lane = a.id
   ) AS l;
   IF v_few IS NOT NULL THEN
-    resting := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = 2 OFFSET 0));
-    PERFORM lp.rest_all_1(resting);
+    resting := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = :READY OFFSET 0));
+    PERFORM lp.idle_lanes(resting);
   END IF;
   IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
     -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
     v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (resting) AND EXISTS (
-      SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
+      SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = :READY AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
     ));
     IF v_held <> '{}' THEN
       UPDATE lp.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;
@@ -211,27 +211,27 @@ BEGIN
 END $$;
 
 -- Take jobs from lanes that no gate rules, so many from each.
-CREATE OR REPLACE FUNCTION lp.take_plain_1(
+CREATE OR REPLACE FUNCTION lp.take_plain(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
-  v_seen lp.popped := lp.pop_1(p_lanes, p_counts, t.now);
+  v_seen lp.popped := lp.pop_ready(p_lanes, p_counts, t.now);
   p lp.popped := v_seen;
 BEGIN
   IF p.odd THEN
-    SELECT * INTO v_got FROM lp.sort_out_1(t, p);
+    v_got := lp.drop_unusable(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
   IF p.ids IS NOT NULL THEN
-    SELECT * INTO v_got FROM lp.start_all_1(t, p, NULL);
+    v_got := lp.start_jobs(t, p, NULL);
     t := v_got.t;
     IF p.odd THEN
       t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
     END IF;
   END IF;
-  SELECT * INTO v_got FROM lp.look_back_1(t, p_lanes, p_counts, v_seen.lanes, v_seen.ids);
+  v_got := lp.review_lanes(t, p_lanes, p_counts, v_seen.lanes, v_seen.ids);
   t := v_got.t;
   ids := coalesce(p.ids, '{}');
   lanes := p.lanes;

@@ -141,7 +141,7 @@ async def test_what_a_claim_posts_itself_is_left_to_the_next(place: Namespace) -
     waiter = other.hand("w2", queues=("default",))
     await waiter.beat()
     with contextlib.closing(place.connect()) as floor, contextlib.closing(place.connect()) as gate:
-        floor.execute(place.sql("SELECT lp.lock_1(1)"))
+        floor.execute(place.sql("SELECT lp.lock(:FLOOR)"))
         claim = asyncio.create_task(waiter.ask())
         await place.until_waiting(1)
         await hand.succeed(job)

@@ -2,12 +2,12 @@
 -- been away (D6); cancels waiting jobs that were not started in time; a place that has drained ends paused.
 -- Inputs: as named. Answer: how many jobs were taken back.
 -- Relies on session_deadline, lease_session, lease_hard, running_token, wait_expires, gate_drains. One sweeps at a time
--- (lock 3). It waits for nobody who beats, settles or holds a transaction open: it skips what is locked, so that a beat
+-- (lock SWEEP). It waits for nobody who beats, settles or holds a transaction open: it skips what is locked, so that a beat
 -- that arrives while it looks saves its session.
 
 -- When silence counts as silence: sessions whose time was over at the answered instant may lose what they hold; NULL:
 -- nobody may. `overdue`: leases may pass their hard deadlines, too.
-CREATE OR REPLACE FUNCTION lp.sweep_1(p_now bigint, OUT since bigint, OUT overdue boolean) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.note_sweep(p_now bigint, OUT since bigint, OUT overdue boolean) LANGUAGE plpgsql AS $$
 DECLARE
   v_swept bigint;
   v_calm bigint;
@@ -37,7 +37,7 @@ END $$;
 
 -- Lock the sessions whose time was over, the longest silent first. Whoever beats just now is skipped, and whoever has
 -- beaten since the look is no longer silent: the condition holds for the row as it is locked.
-CREATE OR REPLACE FUNCTION lp.silent_1(p_since bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_silent(p_since bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
     SELECT id FROM lp.session WHERE deadline_ms <= p_since ORDER BY deadline_ms LIMIT 64 FOR UPDATE SKIP LOCKED
@@ -46,7 +46,7 @@ END $$;
 
 -- Lock what is past its hard deadline, whoever holds it, beside what is taken already. Leases that hold nothing go: they
 -- must not stand before others.
-CREATE OR REPLACE FUNCTION lp.overdue_1(p_limit bigint, p_taken lp.running[], p_now bigint) RETURNS lp.running[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_overdue(p_limit bigint, p_taken lp.running[], p_now bigint) RETURNS lp.running[] LANGUAGE plpgsql AS $$
 DECLARE
   v_tokens bigint[];
 BEGIN
@@ -67,20 +67,20 @@ END $$;
 
 -- Lock, in order, all that the ends of these running jobs may change, so that they may end in several parts. The jobs
 -- themselves are locked.
-CREATE OR REPLACE FUNCTION lp.brace_1(p_heads lp.running[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_for_end(p_heads lp.running[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF lp.has_kids_1(ARRAY(SELECT h.id FROM unnest(p_heads) AS h)) THEN
-    PERFORM lp.lock_1(2);
+  IF lp.has_kids(ARRAY(SELECT h.id FROM unnest(p_heads) AS h)) THEN
+    PERFORM lp.lock(:GRAPH);
   END IF;
   PERFORM FROM lp.lease WHERE token = ANY (ARRAY(SELECT h.token FROM unnest(p_heads) AS h)) ORDER BY token FOR UPDATE;
-  PERFORM lp.gate_lock_1(ARRAY(
+  PERFORM lp.gate_lock(ARRAY(
     SELECT DISTINCT c ->> 0 FROM unnest(p_heads) AS h CROSS JOIN LATERAL jsonb_array_elements(h.charged) AS c
   ));
 END $$;
 
 -- Lost leases: as if each job had been settled with Lose. The first `p_silent` of them were held by silent sessions.
 -- Answer: how many were lost; others had succeeded in a transaction of their handlers'.
-CREATE OR REPLACE FUNCTION lp.take_back_1(p_heads lp.running[], p_silent integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.take_back(p_heads lp.running[], p_silent integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_session text;
   v_heads lp.running[];
@@ -90,8 +90,8 @@ BEGIN
   IF p_heads = '{}' THEN
     RETURN 0;
   END IF;
-  PERFORM lp.brace_1(p_heads);
-  v_outcome.kind := 7;
+  PERFORM lp.lock_for_end(p_heads);
+  v_outcome.kind := :LOSE;
   v_outcome.started := true;
   v_outcome.proven := false;
   FOR v_session, v_heads IN
@@ -100,33 +100,33 @@ BEGIN
     GROUP BY l.session ORDER BY l.session
   LOOP
     v_outcome.reason := 'session ' || v_session || ' went silent';
-    v_states := v_states || lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);
+    v_states := v_states || lp.end_running(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);
   END LOOP;
   v_heads := p_heads[p_silent + 1:];
   IF v_heads <> '{}' THEN
     v_outcome.reason := 'the lease passed its hard deadline';
-    v_states := v_states || lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
+    v_states := v_states || lp.end_running(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
   END IF;
-  RETURN cardinality(array_remove(v_states, 4::smallint));
+  RETURN cardinality(array_remove(v_states, :SUCCEEDED::smallint));
 END $$;
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
--- What somebody holds waits for the next sweep; a dependent that somebody holds is looked at later (hold_children_1).
-CREATE OR REPLACE FUNCTION lp.unstarted_1(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+-- What somebody holds waits for the next sweep; a dependent that somebody holds is looked at later (hold_children).
+CREATE OR REPLACE FUNCTION lp.cancel_expired(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
   v_ids bytea[] := ARRAY(
     SELECT w.id FROM lp.wait AS w WHERE w.expires_ms <= p_now ORDER BY w.expires_ms LIMIT p_limit FOR UPDATE SKIP LOCKED
   );
 BEGIN
   IF v_ids <> '{}' THEN
-    PERFORM lp.cancel_all_1(v_ids, 'expired', p_now);
+    PERFORM lp.cancel_all(v_ids, 'expired', p_now);
   END IF;
 EXCEPTION WHEN lock_not_available THEN
   NULL;
 END $$;
 
 -- A draining queue, task or store with nothing left ends paused.
-CREATE OR REPLACE FUNCTION lp.drained_1(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.pause_drained(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_keys text[] := ARRAY(
     SELECT g.key FROM lp.gate AS g WHERE g.draining AND g.paused_at_ms IS NULL AND g.key ~ '^(queue:|task:|all$)'
@@ -138,14 +138,14 @@ BEGIN
   END IF;
   FOR v_gate IN
     SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (v_keys) AND NOT EXISTS (
-      SELECT FROM lp.counts_1() AS c WHERE c.what <= 3 AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
+      SELECT FROM lp.counts_1() AS c WHERE c.what <= :RUNNING AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
     ) ORDER BY g.key COLLATE "C" || '' FOR UPDATE OF g
   LOOP
     IF v_gate.draining AND v_gate.paused_at_ms IS NULL THEN
       v_gate.paused_at_ms := p_now;
       v_gate.paused_by := 'drain';
       v_gate.paused_reason := 'drained';
-      PERFORM lp.gate_write_1(v_gate);
+      PERFORM lp.gate_write(v_gate);
     END IF;
   END LOOP;
 END $$;
@@ -168,33 +168,33 @@ DECLARE
 BEGIN
   taken := 0;
   fold := false;
-  IF NOT lp.try_lock_1(3) THEN
+  IF NOT lp.try_lock(:SWEEP) THEN
     RETURN;
   END IF;
-  SELECT s.since, s.overdue INTO v_since, v_overdue FROM lp.sweep_1(v_now) AS s;
-  IF lp.finish_settled_1(p_limit, v_now) > 0 THEN -- the rest with the next sweep: one step ends jobs once, in order
-    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  SELECT s.since, s.overdue INTO v_since, v_overdue FROM lp.note_sweep(v_now) AS s;
+  IF lp.finish_settled(p_limit, v_now) > 0 THEN -- the rest with the next sweep: one step ends jobs once, in order
+    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
     RETURN;
   END IF;
   IF v_since IS NOT NULL THEN
-    v_sessions := lp.silent_1(v_since);
-    v_heads := lp.take_held_1(v_sessions, p_limit, false);
+    v_sessions := lp.lock_silent(v_since);
+    v_heads := lp.lock_held(v_sessions, p_limit, false);
   END IF;
   v_silent := cardinality(v_heads);
   IF v_overdue THEN
-    v_heads := v_heads || lp.overdue_1(p_limit - v_silent, v_heads, v_now);
+    v_heads := v_heads || lp.lock_overdue(p_limit - v_silent, v_heads, v_now);
   END IF;
   v_late := EXISTS (SELECT FROM lp.wait AS w WHERE w.expires_ms <= v_now);
   IF v_late THEN
-    PERFORM lp.lock_1(2); -- before any gate
+    PERFORM lp.lock(:GRAPH); -- before any gate
   END IF;
-  taken := lp.take_back_1(v_heads, v_silent, v_now);
-  PERFORM lp.forget_sessions_1(v_sessions);
+  taken := lp.take_back(v_heads, v_silent, v_now);
+  PERFORM lp.forget_sessions(v_sessions);
   IF v_late THEN
-    PERFORM lp.unstarted_1(p_limit, v_now);
+    PERFORM lp.cancel_expired(p_limit, v_now);
   END IF;
-  PERFORM lp.fan_out_1(v_now); -- what a step left over for a parent with very many children, should nobody claim
-  PERFORM lp.drained_1(v_now);
+  PERFORM lp.fan_out(v_now); -- what a step left over for a parent with very many children, should nobody claim
+  PERFORM lp.pause_drained(v_now);
   fold := (SELECT count(*) FROM (SELECT FROM lp.tally LIMIT 1000) AS t) = 1000;
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;

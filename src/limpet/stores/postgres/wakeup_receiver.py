@@ -1,10 +1,11 @@
-"""Hears wake-ups: one connection of an event loop does nothing but LISTEN.
+"""Receives wake-ups: one connection of an event loop does nothing but LISTEN.
 
-Each loop has a channel of its own: a session is told where it last claimed, a watcher where it watches, and whatever is
-heard reaches the sleepers of all loops. A second channel is common to all processes of a namespace: a transaction of
-somebody else's says on it that it has posted something, since only its commit shows it to those who could look for
-sleepers. What is told while nobody listens is lost, so nobody gives an address before it listens, and everybody is
-woken once a connection is back. Behind a pooler nothing can be heard at all: sleepers then look once a second.
+Each loop has a channel of its own, its address: a session is told where it last claimed, a watcher where it watches. A
+message reaches the sleepers of all loops. A second channel is common to all processes of a namespace: the transaction
+of another program says on it that it has posted something, since only its commit shows the post to processes that could
+look for sleepers. A message that is sent while nothing listens is lost. So a process gives its address away only when
+it listens, and all sleepers are woken once a connection is back. Behind a pooler nothing can be received: sleepers then
+look once a second.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.line import Line, Lost, open_line
+from limpet.stores.postgres.connection import Connection, Lost, open_connection
 from limpet.stores.postgres.pool import pause
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
@@ -26,13 +27,13 @@ from limpet.stores.waiters import FINISHED, URGENT, WORK, Waiters
 FIRST_S: Final = 2.0  # how long who needs the address waits until it is listened to
 PING_S: Final = 15.0  # how often a silent connection is felt for
 POLL_S: Final = 1.0  # how often sleepers look when nothing can be heard
-TEST: Final = b"t"  # what an ear tells itself, to hear whether it hears
+TEST: Final = b"t"  # what a receiver sends itself, to learn whether it receives
 POSTED: Final = b"p"  # on the common channel: a transaction of somebody else's has posted
 
 logger = logging.getLogger("limpet.stores.postgres")
 
 
-class Ear:
+class WakeupReceiver:
     """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
     def __init__(self, url: PostgresUrl, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
@@ -44,8 +45,8 @@ class Ear:
         self._ping_s = ping_s
         self._loop = asyncio.get_running_loop()
         self._sessions: set[bytes] = set()
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line | None] | None = None
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection | None] | None = None
         self._tested: asyncio.Future[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._running = False
@@ -58,17 +59,17 @@ class Ear:
         """Where this loop can be told things; None when it hears nothing."""
         return None if self.deaf else self._address
 
-    async def hear(self, session: str | None = None) -> str | None:
+    async def subscribe(self, session: str | None = None) -> str | None:
         """The address, once it is listened to. `session` will sleep for work that others post."""
         if session is not None:
             self._sessions.add(session.encode())
-        if self._line is None and not self.deaf:
+        if self._connection is None and not self.deaf:
             self.listen()
             if self._opening is not None and not self._awaited:
                 # Only once: a way for wake-ups that is shut must not hold up any beat.
                 await asyncio.wait((self._opening,), timeout=min(FIRST_S, self.url.timeout_s))
                 self._awaited = True
-            if self._line is None:
+            if self._connection is None:
                 self._missed = True
         return self.address
 
@@ -84,45 +85,45 @@ class Ear:
         for pending in (self._later, self._opening):
             if pending is not None:
                 pending.cancel()
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
         self._later = self._opening = None
 
     # -- connecting
 
     def _open(self) -> None:
         self._later = None
-        self._opening = self._loop.create_task(self._try_to_hear())
+        self._opening = self._loop.create_task(self._open_listening())
         self._opening.add_done_callback(self._opened)
 
-    async def _try_to_hear(self) -> Line | None:
+    async def _open_listening(self) -> Connection | None:
         """A connection that hears; None when nothing can be heard on this way, ever."""
         url = self.url.listening
-        line = await open_line(url)
+        connection = await open_connection(url)
         try:
             # Who names another way says that LISTEN works there; it is tried all the same.
-            hears = (self.url.listen is not None or not line.pooled) and await self._hears(line)
+            hears = (self.url.listen is not None or not connection.pooled) and await self._listens(connection)
         except BaseException:
-            line.close()
+            connection.close()
             raise
         if not hears:
-            line.close()
+            connection.close()
             return None
-        return line
+        return connection
 
-    async def _hears(self, line: Line) -> bool:
+    async def _listens(self, connection: Connection) -> bool:
         """Listen, and tell itself something."""
         deadline = self._loop.time() + self.url.timeout_s
-        ((common,),) = await line.script(in_schema("SELECT lp.channel_1()", self._schema), deadline)
+        ((common,),) = await connection.script(in_schema("SELECT lp.channel_1()", self._schema), deadline)
         self._tested = self._loop.create_future()
-        line.heard = self._heard
-        await line.script(f'LISTEN "{self._address}"; LISTEN "{common}"', deadline)
-        await line.script(f"SELECT pg_notify('{self._address}', '{TEST.decode()}')", deadline)
+        connection.notified = self._received
+        await connection.script(f'LISTEN "{self._address}"; LISTEN "{common}"', deadline)
+        await connection.script(f"SELECT pg_notify('{self._address}', '{TEST.decode()}')", deadline)
         await asyncio.wait((self._tested,), timeout=deadline - self._loop.time())
         return self._tested.done()
 
-    def _opened(self, opening: asyncio.Task[Line | None]) -> None:
+    def _opened(self, opening: asyncio.Task[Connection | None]) -> None:
         if opening.cancelled() and self._opening is not opening:
             return
         self._opening = None
@@ -131,16 +132,16 @@ class Ear:
         if error is not None:
             self._again(error)
             return
-        line = opening.result()
-        if line is None:
+        connection = opening.result()
+        if connection is None:
             self._give_up()
-        elif not self._running or line.closed:
-            line.close()
+        elif not self._running or connection.closed:
+            connection.close()
             if self._running:
                 self._again(Lost("the connection ended", sent=False))
         else:
-            self._line = line
-            line.ended = self._ended
+            self._connection = connection
+            connection.ended = self._ended
             self._failures = 0
             if self._missed:
                 self._missed = False
@@ -164,15 +165,15 @@ class Ear:
         self._waiters.rouse()
         self._later = self._loop.call_later(POLL_S, self._poll) if self._running else None
 
-    def _ended(self, line: Line) -> None:
-        if self._line is line:
+    def _ended(self, connection: Connection) -> None:
+        if self._connection is connection:
             self._again(Lost("the connection ended", sent=False))
 
     def _again(self, error: BaseException) -> None:
         """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
         if not isinstance(error, TROUBLE):
-            self._loop.call_exception_handler({"message": "the ear went deaf", "exception": error})
-        self._line, self._missed = None, True
+            self._loop.call_exception_handler({"message": "the wake-up receiver failed", "exception": error})
+        self._connection, self._missed = None, True
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -188,28 +189,28 @@ class Ear:
         self._later = self._loop.call_later(POLL_S if hopeless else pause(self._failures), self._open)
         self._failures += 1
 
-    def listen_anew(self) -> None:
+    def resubscribe(self) -> None:
         """Hear the channel that the schema has now."""
-        if self._line is not None:
-            self._line.close()
+        if self._connection is not None:
+            self._connection.close()
 
     # -- hearing
 
     def _ping(self) -> None:
         """A frozen server, or a connection that was cut in silence, shows in that nobody answers."""
         self._later = None
-        line = self._line
-        if line is not None:
-            line.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
+        connection = self._connection
+        if connection is not None:
+            connection.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
 
     def _answered(self, answer: asyncio.Future[Any]) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            if self._line is not None:
-                self._line.close()
-        elif self._line is not None:
+            if self._connection is not None:
+                self._connection.close()
+        elif self._connection is not None:
             self._later = self._loop.call_later(self._ping_s, self._ping)
 
-    def _heard(self, channel: bytes, message: bytes) -> None:
+    def _received(self, channel: bytes, message: bytes) -> None:
         kind, name = message[:1], message[1:]
         if kind == POSTED:
             self._sessions = {session for session in self._sessions if self._waiters.deliver(WORK, session)}

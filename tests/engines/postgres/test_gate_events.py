@@ -13,7 +13,7 @@ from limpet.core.jobs.state import State
 from tests.engines.postgres.places import Place, a_place, soon, start
 from tests.servers.installations import POSTGRES
 
-LOG = "SELECT lp.lock_1(5)"  # somebody writes to the log, and is not done yet
+LOG = "SELECT lp.lock(:LOG)"  # somebody writes to the log, and is not done yet
 BREAKER = GateRule("breaker:b", breaker=BreakerRule(failures=1))
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 

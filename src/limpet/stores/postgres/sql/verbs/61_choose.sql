@@ -1,11 +1,11 @@
 -- Promise: which lanes a claim may take from next: best priority first, the longest not served first. Inputs:
--- lp.taking. Answer: lanes with their members, rings and classes, all of one priority. The caller holds lock 1.
+-- lp.taking. Answer: lanes with their members, rings and classes, all of one priority. The caller holds lock FLOOR.
 -- Relies on the primary key of seat (a loose scan: one seek per class that has an active lane, however many lanes and
 -- jobs there are), seat_turn, lane_now_active.
 
 -- The classes with active lanes that this worker can run and no gate stops as a whole, with their best priorities. Those
 -- without a floor of their own have the one at place 0, if there is one.
-CREATE OR REPLACE FUNCTION lp.open_classes_1(INOUT t lp.taking, OUT classes bigint[], OUT priorities smallint[], OUT plain boolean[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.open_classes(INOUT t lp.taking, OUT classes bigint[], OUT priorities smallint[], OUT plain boolean[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
 BEGIN
@@ -28,11 +28,11 @@ BEGIN
     ) AS f
     CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = f.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
-      SELECT min(lp.gate_room_1(g, t.now)) AS free,
-        bool_or(lp.gate_counts_1(g, t.now)) AS must,
-        bool_or(g.breaker_failures IS NOT NULL OR g.open_until_ms > 0 OR lp.gate_counts_1(g, t.now)) AS rules,
-        CASE WHEN bool_and(lp.gate_opens_at_1(g, t.now) IS NOT NULL) FILTER (WHERE lp.gate_room_1(g, t.now) <= 0)
-          THEN max(lp.gate_opens_at_1(g, t.now)) FILTER (WHERE lp.gate_room_1(g, t.now) <= 0) END AS opens
+      SELECT min(lp.gate_room(g, t.now)) AS free,
+        bool_or(lp.gate_counts(g, t.now)) AS must,
+        bool_or(g.breaker_failures IS NOT NULL OR g.open_until_ms > 0 OR lp.gate_counts(g, t.now)) AS rules,
+        CASE WHEN bool_and(lp.gate_opens_at(g, t.now) IS NOT NULL) FILTER (WHERE lp.gate_room(g, t.now) <= 0)
+          THEN max(lp.gate_opens_at(g, t.now)) FILTER (WHERE lp.gate_room(g, t.now) <= 0) END AS opens
       FROM lp.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS g
     WHERE f.priority <= t.least AND NOT step.class = ANY (t.skipped)
@@ -52,7 +52,7 @@ END $$;
 
 -- The first active lanes of these classes at one priority. Where a class is cut off, members beyond the last turn seen
 -- may be seen with only some of their lanes: those wait for the next look.
-CREATE OR REPLACE FUNCTION lp.lanes_at_1(
+CREATE OR REPLACE FUNCTION lp.lanes_of_priority(
   INOUT t lp.taking, p_classes bigint[], p_plain boolean[], p_priority smallint, OUT chosen lp.candidate[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,13 +72,13 @@ BEGIN
   INTO chosen, t.cut
   FROM seats AS s LEFT JOIN horizons AS h ON h.ring = s.ring CROSS JOIN LATERAL (
     SELECT n.id, n.served_ms FROM lp.lane_now AS n
-    WHERE n.class = s.class AND n.member = s.member AND n.state = 1 ORDER BY n.served_ms, n.id LIMIT v_asked
+    WHERE n.class = s.class AND n.member = s.member AND n.state = :ACTIVE ORDER BY n.served_ms, n.id LIMIT v_asked
   ) AS l
   WHERE (h.turn IS NULL OR s.turn <= h.turn) AND NOT l.id = ANY (t.skipped_lanes);
 END $$;
 
 -- Active lanes of the best priority that has any; empty when there is nothing for this claim.
-CREATE OR REPLACE FUNCTION lp.choose_1(INOUT t lp.taking, OUT chosen lp.candidate[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.choose_lanes(INOUT t lp.taking, OUT chosen lp.candidate[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_classes bigint[];
@@ -88,14 +88,14 @@ DECLARE
   v_at integer;
 BEGIN
   LOOP
-    SELECT * INTO v_got FROM lp.open_classes_1(t);
+    v_got := lp.open_classes(t);
     t := v_got.t;
     chosen := '{}';
     EXIT WHEN v_got.classes = '{}';
     v_best := (SELECT min(p) FROM unnest(v_got.priorities) AS p);
     SELECT array_agg(c.class), array_agg(c.plain) INTO v_classes, v_plain
     FROM unnest(v_got.classes, v_got.priorities, v_got.plain) AS c (class, priority, plain) WHERE c.priority = v_best;
-    SELECT * INTO v_got FROM lp.lanes_at_1(t, v_classes, v_plain, v_best);
+    v_got := lp.lanes_of_priority(t, v_classes, v_plain, v_best);
     t := v_got.t;
     chosen := v_got.chosen;
     EXIT WHEN chosen <> '{}';

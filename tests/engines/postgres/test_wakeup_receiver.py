@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from limpet.stores.loops import PerLoop
-from limpet.stores.postgres import ear as ear_module
-from limpet.stores.postgres.ear import FIRST_S, Ear
+from limpet.stores.postgres import wakeup_receiver as receiver_module
 from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.postgres.wakeup_receiver import FIRST_S, WakeupReceiver
 from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
 from tests.engines.postgres.ways import PATIENT
 from tests.servers.installations import POSTGRES
@@ -30,11 +30,11 @@ LONG_S = 60.0  # far longer than a wake-up takes; a test that needs it all has f
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a connection may take seconds: who asks for an address waits for it."""
-    monkeypatch.setattr(ear_module, "FIRST_S", LONG_S)
+    monkeypatch.setattr(receiver_module, "FIRST_S", LONG_S)
 
 
 def prepared(server: PostgresServer) -> PostgresServer:
-    """A server with all of the engine that an ear needs."""
+    """A server with all of the engine that a receiver needs."""
     server.ask("DROP SCHEMA IF EXISTS hears CASCADE")
     server.ask("CREATE SCHEMA hears")
     server.ask(CHANNEL)
@@ -48,20 +48,20 @@ def server() -> Iterator[PostgresServer]:
 
 
 class Post:
-    """An ear, who sleeps by it, and the way others tell it something."""
+    """A receiver, who sleeps by it, and the way others tell it something."""
 
     def __init__(self, server: PostgresServer, url: str | None = None, ping_s: float = 15) -> None:
         self.server = server
         self.waiters = Waiters()
         where = parse_postgres(url or f"{server.url}?{PATIENT}")
-        self.ears = PerLoop(lambda: Ear(where, "hears", self.waiters, ping_s=ping_s))
+        self.ears = PerLoop(lambda: WakeupReceiver(where, "hears", self.waiters, ping_s=ping_s))
 
     def tell(self, *messages: str, to: str | None = None) -> None:
         for message in messages:
             self.server.ask("SELECT pg_notify(%s, %s)", to or self.ears.here().address, message)
 
     async def sleep(self, name: bytes, timeout_s: float) -> set[bytes]:
-        await self.ears.here().hear()
+        await self.ears.here().subscribe()
         return await self.waiters.sleep(name, timeout_s)
 
     async def told(self, name: bytes, kind: bytes) -> set[bytes]:
@@ -87,7 +87,7 @@ async def post() -> AsyncIterator[Post]:
 
 async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
     sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"one", b"two", "drei-ü".encode(), JOB)]
-    await post.ears.here().hear()
+    await post.ears.here().subscribe()
     post.tell("utwo")
     assert await sleeps[1] == {URGENT}
     assert not sleeps[0].done()
@@ -100,7 +100,7 @@ async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> No
 async def test_who_gives_the_address_is_heard_from_then_on(post: Post) -> None:
     """Nothing keeps a notification for one who does not listen yet."""
     post.waiters.expect(b"one")
-    address = await post.ears.here().hear("one")
+    address = await post.ears.here().subscribe("one")
     assert address is not None
     post.tell("wone", "cone", to=address)
     assert await post.told(b"one", CANCEL) == {WORK, CANCEL}
@@ -109,7 +109,7 @@ async def test_who_gives_the_address_is_heard_from_then_on(post: Post) -> None:
 
 async def test_nonsense_on_the_channel_hurts_nobody(post: Post) -> None:
     post.waiters.expect(b"one")
-    await post.ears.here().hear()
+    await post.ears.here().subscribe()
     post.tell("", "f", "fxyz", "t", "wnobody", "?one", "wone")
     assert await post.told(b"one", WORK) == {b"?", WORK}
 
@@ -118,7 +118,7 @@ async def test_what_a_foreign_transaction_posts_is_news_for_sessions_and_not_for
     for name in (b"one", b"two", b"other loop's", JOB):
         post.waiters.expect(name)
     for session in ("one", "two", "gone"):
-        await post.ears.here().hear(session)
+        await post.ears.here().subscribe(session)
     post.tell("p", to="all-of-them")
     assert await post.waiters.sleep(b"one", LONG_S) == {WORK}
     assert await post.waiters.sleep(b"two", 0.1) == {WORK}, "noted, for one who is about to sleep"
@@ -138,14 +138,14 @@ async def test_after_a_lost_connection_everybody_is_woken_once(server: PostgresS
     """What was told meanwhile is gone."""
     post = Post(server)
     sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"session", b"job")]
-    address = await post.ears.here().hear("session")
+    address = await post.ears.here().subscribe("session")
     await asyncio.sleep(0)
     server.kill()
     server.start()
     for sleep in sleeps:
         assert wake_of(await sleep).work
     assert await post.sleep(b"session", 0.05) == set(), "once is enough"
-    assert await post.ears.here().hear() == address, "and the address is the same"
+    assert await post.ears.here().subscribe() == address, "and the address is the same"
     post.tell("wsession", to=address)
     assert await post.sleep(b"session", LONG_S) == {WORK}
     await post.ears.close()
@@ -154,7 +154,7 @@ async def test_after_a_lost_connection_everybody_is_woken_once(server: PostgresS
 async def test_a_connection_that_somebody_cut_is_replaced(server: PostgresServer) -> None:
     post = Post(server)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-    await post.ears.here().hear("one")
+    await post.ears.here().subscribe("one")
     for pid in post.listeners():
         server.ask("SELECT pg_terminate_backend(%s)", pid)
     assert wake_of(await sleeping).work
@@ -162,7 +162,7 @@ async def test_a_connection_that_somebody_cut_is_replaced(server: PostgresServer
 
 
 async def interrupted(caplog: pytest.LogCaptureFixture) -> None:
-    """Until the ear says that it has lost its connection, or found none."""
+    """Until the receiver says that it has lost its connection, or found none."""
     async with asyncio.timeout(LONG_S):
         while "are interrupted" not in caplog.text:  # noqa: ASYNC110  # a log is no event
             await asyncio.sleep(0.01)
@@ -172,7 +172,7 @@ async def test_a_frozen_server_is_noticed(server: PostgresServer, caplog: pytest
     caplog.set_level(logging.INFO)
     post = Post(server, f"{server.url}?timeout=0.3", ping_s=0.1)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-    await post.ears.here().hear()
+    await post.ears.here().subscribe()
     server.freeze()
     await interrupted(caplog)
     server.thaw()
@@ -182,7 +182,7 @@ async def test_a_frozen_server_is_noticed(server: PostgresServer, caplog: pytest
 
 async def test_a_quiet_server_is_not_given_up(server: PostgresServer) -> None:
     post = Post(server, ping_s=0.05)
-    await post.ears.here().hear()
+    await post.ears.here().subscribe()
     before = post.listeners()
     assert await post.sleep(b"one", 0.5) == set()
     assert post.listeners() == before
@@ -208,7 +208,7 @@ async def test_sleepers_of_other_loops_and_threads_are_woken(post: Post) -> None
     thread = threading.Thread(target=lambda: woken.append(asyncio.run(post.waiters.sleep(b"there", LONG_S))))
     thread.start()
     post.waiters.expect(b"there")
-    await post.ears.here().hear("there")
+    await post.ears.here().subscribe("there")
     post.tell("wthere")
     await asyncio.to_thread(thread.join)
     assert woken == [{WORK}]
@@ -220,7 +220,7 @@ def test_a_loop_that_ends_leaves_nothing_behind() -> None:
 
     async def main() -> None:
         posts.append(Post(server, f"{server.url}?application_name=leaves"))
-        await posts[0].ears.here().hear("one")
+        await posts[0].ears.here().subscribe("one")
 
     asyncio.run(main())
     gc.collect()
@@ -230,9 +230,9 @@ def test_a_loop_that_ends_leaves_nothing_behind() -> None:
 
 
 async def test_closing_ends_it_and_hearing_begins_it_again(post: Post) -> None:
-    address = await post.ears.here().hear()
+    address = await post.ears.here().subscribe()
     await post.ears.close()
-    again = await post.ears.here().hear()
+    again = await post.ears.here().subscribe()
     assert address != again
     post.waiters.expect(b"one")
     post.tell("wone", to=again)
@@ -245,15 +245,15 @@ async def test_closing_ends_it_and_hearing_begins_it_again(post: Post) -> None:
 async def test_behind_a_pooler_sleepers_look_by_themselves_and_the_fix_is_said_once(
     server: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ear_module, "POLL_S", 0.2)
+    monkeypatch.setattr(receiver_module, "POLL_S", 0.2)
     with pooled(server) as pool:
         post = Post(server, f"{pool.url}?{PATIENT}")
-        assert await post.ears.here().hear("one") is None, "no address: nobody needs to tell it anything"
+        assert await post.ears.here().subscribe("one") is None, "no address: nobody needs to tell it anything"
         post.waiters.expect(b"one")
         await post.waiters.sleep(b"one", 1)
         for _ in range(3):
             assert wake_of(await post.waiters.sleep(b"one", LONG_S)).work
-        assert await post.ears.here().hear("one") is None
+        assert await post.ears.here().subscribe("one") is None
         warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warnings) == 1
         assert "listen_url" in warnings[0]
@@ -265,7 +265,7 @@ async def test_another_way_to_the_server_is_taken_for_listening(server: Postgres
     with pooled(server) as pool:
         post = Post(server, f"{pool.url}?{PATIENT}&listen_url=127.0.0.1:{server.port}")
         sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-        address = await post.ears.here().hear("one")
+        address = await post.ears.here().subscribe("one")
         assert address is not None
         post.tell("wone", to=address)
         assert await sleeping == {WORK}
@@ -274,7 +274,7 @@ async def test_another_way_to_the_server_is_taken_for_listening(server: Postgres
 
 async def test_while_the_other_way_is_shut_sleepers_look_by_themselves(server: PostgresServer) -> None:
     post = Post(server, f"{server.url}?timeout=0.3&listen_url=127.0.0.1:1")
-    await post.ears.here().hear("one")
+    await post.ears.here().subscribe("one")
     post.waiters.expect(b"one")
     for _ in range(3):
         assert wake_of(await post.waiters.sleep(b"one", LONG_S)).work
@@ -283,15 +283,15 @@ async def test_while_the_other_way_is_shut_sleepers_look_by_themselves(server: P
 
 async def test_a_way_that_is_shut_holds_up_no_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers there: every attempt to connect takes its whole time."""
-    monkeypatch.setattr(ear_module, "FIRST_S", FIRST_S)
+    monkeypatch.setattr(receiver_module, "FIRST_S", FIRST_S)
     with socket.create_server(("127.0.0.1", 0)) as door:
         where = parse_postgres(f"postgresql://u@127.0.0.1:{door.getsockname()[1]}/x?{PATIENT}")
-        ear = Ear(where, "hears", Waiters())
+        receiver = WakeupReceiver(where, "hears", Waiters())
         start = time.monotonic()
-        await ear.hear("one")
+        await receiver.subscribe("one")
         assert time.monotonic() - start < LONG_S / 2
         start = time.monotonic()
         for _ in range(10):
-            assert await ear.hear("one") is not None
+            assert await receiver.subscribe("one") is not None
         assert time.monotonic() - start < 9 * FIRST_S
-        ear.drop()
+        receiver.drop()

@@ -10,7 +10,7 @@ import msgspec
 from limpet.core.jobs.job import Lane, Policy
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 T = TypeVar("T")
 
@@ -22,15 +22,15 @@ _lane = msgspec.json.Decoder(Lane).decode
 _policy = msgspec.json.Decoder(Policy).decode
 
 
-class Known:
+class DefinitionCache:
     """What this process has seen of lanes and policies."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
         self._policies: dict[int, Policy] = {}
 
-    async def learn(
-        self, route: Route, lanes: Collection[int], policies: Collection[int], *, verb: str
+    async def fetch_missing(
+        self, client: Client, lanes: Collection[int], policies: Collection[int], *, verb: str
     ) -> tuple[Mapping[int, Lane], Mapping[int, Policy]]:
         """Definitions by id, asked for where they are not known; one that cannot be read is left out."""
         new_lanes = [id for id in set(lanes) if id not in self._lanes]
@@ -40,7 +40,7 @@ class Known:
         if len(self._lanes) + len(new_lanes) > MANY:
             self._lanes = {}  # whoever holds the old one keeps it
             new_lanes = list(set(lanes))
-        found = await route.row(DEFINITIONS, (new_lanes, new_policies), verb=verb)
+        found = await client.row(DEFINITIONS, (new_lanes, new_policies), verb=verb)
         lane_ids, lane_bodies, policy_ids, policy_bodies = (column or [] for column in found)
         for id, body in zip(lane_ids, lane_bodies, strict=True):
             if (lane := _read(_lane, body)) is not None:

@@ -4,7 +4,7 @@
 
 -- What a call of this name has answered before; NULL: this is the first time. Waits for one that is still under way.
 -- A call without a name is always the first.
-CREATE OR REPLACE FUNCTION lp.once_1(p_call text, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.answered_before(p_call text, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
   IF p_call IS NULL THEN
     RETURN NULL;
@@ -17,7 +17,7 @@ BEGIN
 END $$;
 
 -- What this call answers, should it be repeated.
-CREATE OR REPLACE FUNCTION lp.answered_1(p_call text, p_answer bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.note_answer(p_call text, p_answer bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE lp.receipt SET tokens = p_answer WHERE session = '' AND claimer = p_call;
 END $$;
@@ -34,9 +34,9 @@ DECLARE
   v_version bigint;
 BEGIN
   IF p_weight IS NOT NULL THEN
-    PERFORM lp.lock_1(1); -- turns lie on the floor
+    PERFORM lp.lock(:FLOOR); -- turns lie on the floor
   END IF;
-  v_answered := lp.once_1(p_call, lp.now_1(NULL));
+  v_answered := lp.answered_before(p_call, lp.now_1(NULL));
   IF v_answered IS NOT NULL THEN
     RETURN v_answered[1];
   END IF;
@@ -56,7 +56,7 @@ BEGIN
   IF p_weight IS NOT NULL THEN
     UPDATE lp.turn SET weight = p_weight, left_n = least(left_n, p_weight) WHERE name = p_name;
   END IF;
-  PERFORM lp.answered_1(p_call, ARRAY[v_version]);
+  PERFORM lp.note_answer(p_call, ARRAY[v_version]);
   RETURN v_version;
 END $$;
 
@@ -68,17 +68,17 @@ BEGIN
   RETURN QUERY SELECT c.name, c.value, c.version FROM lp.control AS c WHERE c.kind = p_kind ORDER BY c.name COLLATE "C";
 END $$;
 
--- Verb: add lines to the logs they name. One at a time (lock 5), so that whoever reads up to a line has seen all before it.
+-- Verb: add lines to the logs they name. One at a time (lock LOG), so that whoever reads up to a line has seen all before it.
 CREATE OR REPLACE FUNCTION lp.append_1(
   p_call text, p_logs text[], p_ats bigint[], p_kinds text[], p_actors text[], p_jobs bytea[], p_reasons text[], p_datas bytea[]
 ) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-  IF lp.once_1(p_call, lp.now_1(NULL)) IS NOT NULL THEN
+  IF lp.answered_before(p_call, lp.now_1(NULL)) IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM lp.lock_1(5);
+  PERFORM lp.lock(:LOG);
   INSERT INTO lp.log (log, at_ms, kind, actor, job, reason, data)
   SELECT e.log, e.at_ms, e.kind, e.actor, e.job, e.reason, e.data
   FROM unnest(p_logs, p_ats, p_kinds, p_actors, p_jobs, p_reasons, p_datas) WITH ORDINALITY
@@ -112,10 +112,10 @@ DECLARE
   v_state smallint;
 BEGIN
   LOOP
-    v_state := lp.state_of_1(p_id);
-    IF v_state IS NULL OR v_state >= 4 OR p_ear IS NULL THEN -- one who hears nothing looks by itself
+    v_state := lp.state_of(p_id);
+    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_ear IS NULL THEN -- one who hears nothing looks by itself
       RETURN v_state;
-    ELSIF v_state = 3 THEN
+    ELSIF v_state = :RUNNING THEN
       PERFORM FROM lp.running WHERE id = p_id FOR KEY SHARE;
     ELSE
       PERFORM FROM lp.wait WHERE id = p_id FOR KEY SHARE;

@@ -1,8 +1,8 @@
 -- Promise: a claim is shared between queues, then between the members of each: round robin with weights, FIFO within a
--- member. Inputs: lp.taking and candidates of one priority. Answer: the same, and jobs in order. The caller holds lock 1. Relies on the primary key of turn.
+-- member. Inputs: lp.taking and candidates of one priority. Answer: the same, and jobs in order. The caller holds lock FLOOR. Relies on the primary key of turn.
 
 -- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
-CREATE OR REPLACE FUNCTION lp.scarce_1(t lp.taking, p_candidates lp.candidate[], p_count integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.shareable(t lp.taking, p_candidates lp.candidate[], p_count integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_most bigint;
   v_least bigint;
@@ -12,8 +12,8 @@ BEGIN
     FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
     CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM lp.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
-      SELECT coalesce(min(lp.gate_room_1(g, t.now)), 1 << 30) AS free,
-        coalesce(bool_or(lp.gate_counts_1(g, t.now)), false) AS must
+      SELECT coalesce(min(lp.gate_room(g, t.now)), :LOTS) AS free,
+        coalesce(bool_or(lp.gate_counts(g, t.now)), false) AS must
       FROM lp.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS g
   ) AS r;
@@ -21,7 +21,7 @@ BEGIN
 END $$;
 
 -- Whose turn it is: those who take part, the longest not served first, with what is left of their turns.
-CREATE OR REPLACE FUNCTION lp.turns_1(p_ids bigint[], OUT ids bigint[], OUT lefts integer[], OUT weights integer[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.turns_of(p_ids bigint[], OUT ids bigint[], OUT lefts integer[], OUT weights integer[]) LANGUAGE plpgsql AS $$
 BEGIN
   SELECT array_agg(p.id ORDER BY k.turn NULLS LAST, p.id), array_agg(greatest(1, coalesce(k.left_n, 1)) ORDER BY k.turn NULLS LAST, p.id),
     array_agg(greatest(1, coalesce(k.weight, 1)) ORDER BY k.turn NULLS LAST, p.id)
@@ -30,7 +30,7 @@ BEGIN
 END $$;
 
 -- Those who were served take their new places, one behind the other.
-CREATE OR REPLACE FUNCTION lp.advance_1(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
+CREATE OR REPLACE FUNCTION lp.advance_turns(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bigint[];
@@ -38,7 +38,7 @@ DECLARE
   v_turns bigint[];
 BEGIN
   SELECT array_agg(e.id), array_agg(e.left_n), array_agg(CASE WHEN e.moves THEN nextval('lp.turns') END)
-  INTO v_ids, v_lefts, v_turns FROM lp.places_1(p_ids, p_lefts, p_weights, p_served) AS p
+  INTO v_ids, v_lefts, v_turns FROM lp.places(p_ids, p_lefts, p_weights, p_served) AS p
   CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves);
   UPDATE lp.turn AS k SET left_n = e.left_n, turn = coalesce(e.turn, k.turn)
   FROM unnest(v_ids, v_lefts, v_turns) AS e (id, left_n, turn) WHERE k.id BETWEEN e.id AND e.id;
@@ -50,7 +50,7 @@ END $$;
 
 -- How many jobs each of several lanes gives to the first `p_count` of all, in order of (due, id). Lanes are read in
 -- growing pieces: with many of them most need only their first jobs.
-CREATE OR REPLACE FUNCTION lp.merge_1(p_lanes bigint[], p_count integer, OUT lanes bigint[], OUT ns integer[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.merge_lanes(p_lanes bigint[], p_count integer, OUT lanes bigint[], OUT ns integer[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_piece integer := least(p_count, 4);
   v_more boolean;
@@ -61,7 +61,7 @@ BEGIN
       CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM lp.lane_now AS x WHERE x.id = l.id OFFSET 0) AS k
       CROSS JOIN LATERAL (
         SELECT r.lane, r.due_ms, r.id FROM lp.wait AS r
-        WHERE r.lane = k.id AND r.state = 2 AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
+        WHERE r.lane = k.id AND r.state = :READY AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
         ORDER BY r.due_ms, r.id LIMIT v_piece
       ) AS w ORDER BY w.due_ms, w.id LIMIT p_count
     ), each AS (
@@ -75,31 +75,22 @@ BEGIN
   END LOOP;
 END $$;
 
--- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
--- share of another's, and in order of (due, id) within a member.
-CREATE OR REPLACE FUNCTION lp.take_ring_1(INOUT t lp.taking, p_candidates lp.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+-- Which lanes of one ring give how many jobs, so that its members share p_count: apart those that no gate rules, and the
+-- others, in the order of their members' turns.
+CREATE OR REPLACE FUNCTION lp.share_lanes(
+  t lp.taking, p_candidates lp.candidate[], p_count integer, p_members bigint[], p_lefts integer[], p_weights integer[],
+  OUT plain bigint[], OUT plain_ns integer[], OUT gated bigint[], OUT gated_ns integer[]
+) LANGUAGE plpgsql AS $$
 DECLARE
-  v_got record;
   v_each record;
-  v_members bigint[];
-  v_lefts integer[];
-  v_weights integer[];
-  v_served integer[];
   v_lanes bigint[];
   v_ns integer[];
-  v_plain bigint[] := '{}'; -- lanes that no gate rules, with how many each shall give
-  v_plain_ns integer[] := '{}';
-  v_gated bigint[] := '{}'; -- and the others
-  v_gated_ns integer[] := '{}';
-  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
-  v_dues bigint[] := '{}';
 BEGIN
-  ids := '{}';
-  SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
-  FROM lp.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
+  plain := '{}';
+  gated := '{}';
   FOR v_each IN
     SELECT m.lanes, m.plain, g.n FROM unnest(
-      v_members, lp.share_1(lp.scarce_1(t, p_candidates, p_count), v_lefts, v_weights)
+      p_members, lp.share(lp.shareable(t, p_candidates, p_count), p_lefts, p_weights)
     ) WITH ORDINALITY AS g (member, n, at) JOIN (
       SELECT c.member, array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain FROM unnest(p_candidates) AS c GROUP BY c.member
     ) AS m ON m.member = g.member WHERE g.n > 0 ORDER BY g.at
@@ -107,25 +98,39 @@ BEGIN
     v_lanes := v_each.lanes;
     v_ns := ARRAY[v_each.n];
     IF cardinality(v_lanes) > 1 THEN
-      SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM lp.merge_1(v_lanes, v_each.n) AS m;
+      SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM lp.merge_lanes(v_lanes, v_each.n) AS m;
     END IF;
     IF v_each.plain THEN
-      v_plain := v_plain || v_lanes;
-      v_plain_ns := v_plain_ns || v_ns;
+      plain := plain || v_lanes;
+      plain_ns := plain_ns || v_ns;
     ELSE
-      v_gated := v_gated || v_lanes;
-      v_gated_ns := v_gated_ns || v_ns;
+      gated := gated || v_lanes;
+      gated_ns := gated_ns || v_ns;
     END IF;
   END LOOP;
-  IF v_gated <> '{}' THEN
-    SELECT * INTO v_got FROM lp.take_gated_1(t, v_gated, v_gated_ns);
+END $$;
+
+-- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
+-- share of another's, and in order of (due, id) within a member.
+CREATE OR REPLACE FUNCTION lp.take_ring(INOUT t lp.taking, p_candidates lp.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_turns record := lp.turns_of(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c));
+  v_shares record := lp.share_lanes(t, p_candidates, p_count, v_turns.ids, v_turns.lefts, v_turns.weights);
+  v_served integer[];
+  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
+  v_dues bigint[] := '{}';
+BEGIN
+  ids := '{}';
+  IF v_shares.gated <> '{}' THEN
+    v_got := lp.take_gated(t, v_shares.gated, v_shares.gated_ns);
     t := v_got.t;
     ids := v_got.ids;
     v_from := v_got.lanes;
     v_dues := v_got.dues;
   END IF;
-  IF v_plain <> '{}' THEN
-    SELECT * INTO v_got FROM lp.take_plain_1(t, v_plain, v_plain_ns);
+  IF v_shares.plain <> '{}' THEN
+    v_got := lp.take_plain(t, v_shares.plain, v_shares.plain_ns);
     t := v_got.t;
     ids := ids || v_got.ids;
     v_from := v_from || v_got.lanes;
@@ -135,19 +140,20 @@ BEGIN
   SELECT coalesce(array_agg(k.id ORDER BY k.rank, k.member), '{}') INTO ids FROM (
     SELECT j.id, m.at AS member, row_number() OVER (PARTITION BY m.at ORDER BY j.due_ms, j.id) AS rank
     FROM unnest(ids, v_from, v_dues) AS j (id, lane, due_ms) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
-    JOIN unnest(v_members) WITH ORDINALITY AS m (id, at) ON m.id = c.member
+    JOIN unnest(v_turns.ids) WITH ORDINALITY AS m (id, at) ON m.id = c.member
   ) AS k;
-  IF cardinality(v_members) > 1 OR t.cut THEN
-    SELECT array_agg(coalesce(s.n, 0) ORDER BY m.at) INTO v_served FROM unnest(v_members) WITH ORDINALITY AS m (id, at) LEFT JOIN (
+  IF cardinality(v_turns.ids) > 1 OR t.cut THEN
+    SELECT array_agg(coalesce(s.n, 0) ORDER BY m.at) INTO v_served
+    FROM unnest(v_turns.ids) WITH ORDINALITY AS m (id, at) LEFT JOIN (
       SELECT c.member, count(*)::integer AS n FROM unnest(v_from) AS j (lane) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
       GROUP BY c.member
     ) AS s ON s.member = m.id;
-    PERFORM lp.advance_1(v_members, v_lefts, v_weights, v_served, true);
+    PERFORM lp.advance_turns(v_turns.ids, v_turns.lefts, v_turns.weights, v_served, true);
   END IF;
 END $$;
 
 -- Share the rest of the claim between queues, then between the members of each; one of each in turn here too.
-CREATE OR REPLACE FUNCTION lp.take_fairly_1(INOUT t lp.taking, p_candidates lp.candidate[], OUT ids bytea[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.take_fairly(INOUT t lp.taking, p_candidates lp.candidate[], OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_rings bigint[];
@@ -160,13 +166,13 @@ DECLARE
 BEGIN
   ids := '{}';
   SELECT k.ids, k.lefts, k.weights INTO v_rings, v_lefts, v_weights
-  FROM lp.turns_1(ARRAY(SELECT DISTINCT c.ring FROM unnest(p_candidates) AS c)) AS k;
-  v_given := lp.share_1(lp.scarce_1(t, p_candidates, t.left_n), v_lefts, v_weights);
+  FROM lp.turns_of(ARRAY(SELECT DISTINCT c.ring FROM unnest(p_candidates) AS c)) AS k;
+  v_given := lp.share(lp.shareable(t, p_candidates, t.left_n), v_lefts, v_weights);
   FOR i IN 1 .. cardinality(v_rings) LOOP
     v_served[i] := 0;
     IF v_given[i] > 0 THEN
       v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
-      SELECT * INTO v_got FROM lp.take_ring_1(t, v_mine, v_given[i]);
+      v_got := lp.take_ring(t, v_mine, v_given[i]);
       t := v_got.t;
       ids := ids || v_got.ids;
       v_served[i] := cardinality(v_got.ids);
@@ -176,22 +182,22 @@ BEGIN
   IF cardinality(v_rings) > 1 THEN
     SELECT coalesce(array_agg(j.id ORDER BY j.rank, j.at), '{}') INTO ids
     FROM unnest(ids, v_ranks) WITH ORDINALITY AS j (id, rank, at);
-    PERFORM lp.advance_1(v_rings, v_lefts, v_weights, v_served, false);
+    PERFORM lp.advance_turns(v_rings, v_lefts, v_weights, v_served, false);
   END IF;
 END $$;
 
 -- Whether this claim has set many lanes aside that were shut or empty. A hundred thousand keys may run out at once: to
 -- set them all aside would take longer than anybody waits for the answer, and all of it would be undone.
-CREATE OR REPLACE FUNCTION lp.has_set_many_aside_1(t lp.taking) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.has_set_many_aside(t lp.taking) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN cardinality(t.skipped_lanes) >= 256 AND 256 <= (
     SELECT count(*) FROM unnest(t.skipped_lanes) AS s (id)
-    CROSS JOIN LATERAL (SELECT 1 FROM lp.lane_now AS n WHERE n.id = s.id AND n.state <> 1 OFFSET 0) AS n
+    CROSS JOIN LATERAL (SELECT 1 FROM lp.lane_now AS n WHERE n.id = s.id AND n.state <> :ACTIVE OFFSET 0) AS n
   );
 END $$;
 
 -- Take until there is enough or nothing is left; `again` when a bound ended it first.
-CREATE OR REPLACE FUNCTION lp.fill_1(INOUT t lp.taking, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.fill_claim(INOUT t lp.taking, OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_chosen lp.candidate[];
@@ -201,25 +207,25 @@ BEGIN
     IF t.left_n <= 0 THEN
       RETURN;
     END IF;
-    SELECT * INTO v_got FROM lp.choose_1(t);
+    v_got := lp.choose_lanes(t);
     t := v_got.t;
     v_chosen := v_got.chosen;
     IF v_chosen = '{}' THEN
       RETURN;
     END IF;
     IF cardinality(v_chosen) > 1 OR t.cut THEN
-      SELECT * INTO v_got FROM lp.take_fairly_1(t, v_chosen);
+      v_got := lp.take_fairly(t, v_chosen);
     ELSIF v_chosen[1].plain THEN
-      SELECT * INTO v_got FROM lp.take_plain_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+      v_got := lp.take_plain(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     ELSE
-      SELECT * INTO v_got FROM lp.take_gated_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+      v_got := lp.take_gated(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     END IF;
     t := v_got.t;
     ids := ids || v_got.ids;
     IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM lp.seat) THEN
       RETURN; -- that was all there is: no need for a closer look
     END IF;
-    EXIT WHEN lp.has_set_many_aside_1(t);
+    EXIT WHEN lp.has_set_many_aside(t);
   END LOOP;
   t.again := true;
 END $$;

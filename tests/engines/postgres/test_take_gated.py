@@ -38,12 +38,10 @@ TAKE = """
 CREATE FUNCTION lp.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-  t lp.taking := ROW (
-    p_now, 1024, p_slots, 9, NULL, NULL, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
-  );
+  t lp.taking := lp.begin_taking(1024, p_slots, :LEAST_URGENT::smallint, NULL, NULL, '{}', 0, p_now);
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.take_gated_1(t, p_lanes, p_counts);
+  SELECT * INTO v_got FROM lp.take_gated(t, p_lanes, p_counts);
   t := v_got.t;
   RETURN t.slots;
 END $$;
@@ -54,7 +52,7 @@ ASTRAY = """
 SELECT n.id FROM lp.lane_now AS n JOIN lp.lane AS l ON l.id = n.id LEFT JOIN lp.gate AS g ON g.key = n.gate
 WHERE CASE n.state
   WHEN 0 THEN EXISTS (SELECT FROM lp.wait AS w WHERE w.lane = n.id)
-  WHEN 2 THEN NOT g.key = ANY (l.lane_gates) OR lp.gate_room_1(g, %s) > 0
+  WHEN 2 THEN NOT g.key = ANY (l.lane_gates) OR lp.gate_room(g, %s) > 0
 END
 """
 CLAIM = """
@@ -80,7 +78,7 @@ class Floor:
 
     def put(self, *jobs: Job) -> None:
         self.ground.enqueue(*jobs)
-        self.schema.ask("SELECT lp.file_posts_1(1000, %s)", T0)
+        self.schema.ask("SELECT lp.apply_posts(1000, %s)", T0)
 
     def claim(self, line: psycopg.Connection[Any], limit: int) -> tuple[int, bool]:
         """How many it gets, and whether it should ask again."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from limpet.core.errors import LimpetError
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.line import Line, Lost, Refusal, Row, Silent, Then
+from limpet.stores.postgres.connection import Connection, Lost, Refusal, Row, Silent, Then
 from limpet.stores.postgres.pool import Pool, pause
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
@@ -28,10 +28,10 @@ Intercept = Callable[[str, str], None]
 logger = logging.getLogger("limpet.stores.postgres")
 
 
-class Ask:
+class Request:
     """One verb under way, and what has become of it so far."""
 
-    __slots__ = ("again", "deadline", "failures", "line", "sent", "timeout_s", "verb")
+    __slots__ = ("again", "connection", "deadline", "failures", "sent", "timeout_s", "verb")
 
     def __init__(self, verb: str, timeout_s: float, deadline: float, *, again: bool) -> None:
         self.verb = verb
@@ -40,10 +40,10 @@ class Ask:
         self.again = again
         self.sent = False  # it may have happened: its answer got lost
         self.failures = 0
-        self.line: Line | None = None  # the one that was used last
+        self.connection: Connection | None = None  # the one that was used last
 
 
-class Route:
+class Client:
     """The way from one event loop to the server: a few connections, made when needed and made again when lost."""
 
     def __init__(self, url: PostgresUrl, schema: str) -> None:
@@ -65,14 +65,14 @@ class Route:
 
     async def row(self, sql: str, values: Values = (), *, verb: str, repeat: bool = True) -> Row:
         """The one row that a statement answers; () when there is none."""
-        rows = await self._ask(sql, values, verb, repeat)
+        rows = await self._request(sql, values, verb, repeat)
         return rows[0] if rows else ()
 
     async def rows(
         self, sql: str, values: Values = (), *, verb: str, repeat: bool = True, timeout_s: float | None = None
     ) -> list[Row]:
         """All rows that a statement answers."""
-        return await self._ask(sql, values, verb, repeat, timeout_s=timeout_s)
+        return await self._request(sql, values, verb, repeat, timeout_s=timeout_s)
 
     async def change(
         self, sql: str, values: Values = (), *, verb: str, now_ms: int | None = None, repeat: bool = True
@@ -83,15 +83,15 @@ class Route:
         first. It leaves on the same connection the moment the answer is there, and nobody waits for it.
         """
 
-        def wake(line: Line, rows: list[Row]) -> None:
+        def wake(connection: Connection, rows: list[Row]) -> None:
             lanes, ns, dues, gates = rows[0][-4:]
             if lanes or gates:
                 told = (lanes or [], ns or [], dues or [], gates or [], now_ms)
                 known = self._statement(WAKE)
-                sent = line.send(known, known.said(told), self._loop.time() + self.url.timeout_s)
+                sent = connection.send(known, known.said(told), self._loop.time() + self.url.timeout_s)
                 sent.add_done_callback(lambda done: self._wake_again(done, told))
 
-        rows = await self._ask(sql, values, verb, repeat, wake)
+        rows = await self._request(sql, values, verb, repeat, wake)
         return rows[0][:-4]
 
     def _wake_again(self, done: asyncio.Future[list[Row]], told: Values) -> None:
@@ -103,7 +103,7 @@ class Route:
 
     async def _try(self, sql: str, values: Values) -> None:
         try:
-            await self._ask(sql, values, "wake", True)
+            await self._request(sql, values, "wake", True)
         except LimpetError as error:
             logger.info("wake-ups were lost: %s", error)
 
@@ -115,7 +115,7 @@ class Route:
 
     # -- asking until there is an answer
 
-    async def _ask(
+    async def _request(
         self,
         sql: str,
         values: Values,
@@ -129,64 +129,64 @@ class Route:
         known = self._statement(sql)
         said = known.said(values)
         timeout_s = timeout_s or self.url.timeout_s
-        ask = Ask(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
+        request = Request(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
         if (sending := current_sending()) is not None:
             sending.begin(self.url.shown, self._pool.said)
         while True:
             try:
-                ask.line = None
-                line = ask.line = self._pool.take() or await self._pool.wait(ask.deadline)
-                sent = line.send(known, said, ask.deadline, then)
+                request.connection = None
+                connection = request.connection = self._pool.take() or await self._pool.wait(request.deadline)
+                sent = connection.send(known, said, request.deadline, then)
                 rows = await (sent if sending is None else _follow(sending, sent))
             except TROUBLE as error:
-                await self._mend(ask, error)
+                await self._recover(request, error)
                 continue
             if self.intercept is not None:
                 self.intercept(verb, "after")
             return rows
 
-    async def _mend(self, ask: Ask, error: BaseException) -> None:
+    async def _recover(self, request: Request, error: BaseException) -> None:
         """Make it worth asking again, or raise."""
         if self._pool.dropped:
-            raise trouble.closed(ask.verb, sent=ask.sent or ask.line is not None) from error
-        if ask.line is None:
-            raise self._over(ask, error)  # no connection could be had: its time is over, or waiting is in vain
+            raise trouble.closed(request.verb, sent=request.sent or request.connection is not None) from error
+        if request.connection is None:
+            raise self._over(request, error)  # no connection could be had: its time is over, or waiting is in vain
         if isinstance(error, Silent):
-            ask.sent = True
-            raise self._over(ask, error)
+            request.sent = True
+            raise self._over(request, error)
         if not isinstance(error, Lost | Refusal):
             raise error  # of the driver, about what it read: no way of asking changes that
-        ask.failures += 1
+        request.failures += 1
         if isinstance(error, Lost):
             # At once the first time: a proxy or a restart had cut a connection that nobody used.
-            at_once = ask.failures == 1
-            ask.sent = ask.sent or error.sent
-            if ask.sent and not ask.again:
-                raise trouble.unsure(error, ask.verb, self.url.shown)
+            at_once = request.failures == 1
+            request.sent = request.sent or error.sent
+            if request.sent and not request.again:
+                raise trouble.unsure(error, request.verb, self.url.shown)
         else:
-            at_once = self._mend_refusal(ask, ask.line, error)
-        pause_s = random.uniform(0, ONCE_S) if at_once else pause(ask.failures - 1)
-        if self._loop.time() + pause_s >= ask.deadline:
-            raise self._over(ask, error)
+            at_once = self._recover_from_refusal(request, request.connection, error)
+        pause_s = random.uniform(0, ONCE_S) if at_once else pause(request.failures - 1)
+        if self._loop.time() + pause_s >= request.deadline:
+            raise self._over(request, error)
         await asyncio.sleep(pause_s)
 
-    def _mend_refusal(self, ask: Ask, line: Line, refusal: Refusal) -> bool:
+    def _recover_from_refusal(self, request: Request, connection: Connection, refusal: Refusal) -> bool:
         """True when it is worth asking again at once."""
         remedy = trouble.remedy_of(refusal)
-        if remedy == "none" or (remedy == "prepare" and ask.failures > 2):
-            raise trouble.refused(refusal, ask.verb, self.url.shown)
+        if remedy == "none" or (remedy == "prepare" and request.failures > 2):
+            raise trouble.refused(refusal, request.verb, self.url.shown)
         if remedy == "prepare":
-            line.forget()
-        return remedy == "prepare" or (remedy == "again" and ask.failures <= 3)
+            connection.forget()
+        return remedy == "prepare" or (remedy == "again" and request.failures <= 3)
 
-    def _over(self, ask: Ask, cause: BaseException) -> LimpetError:
+    def _over(self, request: Request, cause: BaseException) -> LimpetError:
         """Its time is over."""
-        if ask.sent:
-            return trouble.silent(cause, ask.verb, self.url.shown, ask.timeout_s)
+        if request.sent:
+            return trouble.silent(cause, request.verb, self.url.shown, request.timeout_s)
         # No connection before that: it was refused, and a first refusal is told at once.
-        after_s = None if ask.line is None and self._loop.time() < ask.deadline else ask.timeout_s
-        return trouble.hopeless(cause, ask.verb, self.url.shown) or trouble.unreachable(
-            cause, ask.verb, self.url.shown, after_s
+        after_s = None if request.connection is None and self._loop.time() < request.deadline else request.timeout_s
+        return trouble.hopeless(cause, request.verb, self.url.shown) or trouble.unreachable(
+            cause, request.verb, self.url.shown, after_s
         )
 
     def drop(self) -> None:

@@ -5,7 +5,7 @@
 -- changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
 
 -- A gate that nobody has stored: its rule allows all.
-CREATE OR REPLACE FUNCTION lp.gate_new_1(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_new(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_gate lp.gate;
 BEGIN
@@ -27,9 +27,9 @@ BEGIN
   v_gate.spent := 0;
   v_gate.wants := 0;
   v_gate.climb_ms := 60000;
-  v_gate.pace := 1000;
+  v_gate.pace := :FULL;
   v_gate.paced_at_ms := 0;
-  v_gate.ceiling := 1000;
+  v_gate.ceiling := :FULL;
   v_gate.cut_token := 0;
   v_gate.ruled_at_ms := 0;
   v_gate.told := 0;
@@ -38,7 +38,7 @@ BEGIN
 END $$;
 
 -- The gate as core.gate.Gate is written in JSON.
-CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT json_build_object(
     'rule', json_build_object(
       'key', (p_gate).key, 'concurrency', (p_gate).concurrency, 'interval_us', (p_gate).interval_us,
@@ -65,7 +65,7 @@ CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE 
 $$;
 
 -- The gate with another rule.
-CREATE OR REPLACE FUNCTION lp.gate_rule_1(p_gate lp.gate, p_rule jsonb) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_rule(p_gate lp.gate, p_rule jsonb) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_breaker jsonb := nullif(p_rule -> 'breaker', 'null');
 BEGIN
@@ -92,7 +92,7 @@ END $$;
 -- When the bucket of a gate is full under its new rate, by the gate as it was: tokens that were taken stay taken, and come
 -- back at the new rate. A smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what
 -- it never held.
-CREATE OR REPLACE FUNCTION lp.gate_full_under_1(p_gate lp.gate, p_interval bigint, p_burst bigint, p_now bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION lp.gate_full_under(p_gate lp.gate, p_interval bigint, p_burst bigint, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_begins numeric := greatest(p_now, p_gate.held_until_ms) * 1000::numeric;
@@ -110,31 +110,55 @@ BEGIN
   ELSIF p_gate.burst > p_burst THEN
     v_missing := least(v_missing, div(div(v_missing * 1000 + p_gate.burst - 1, p_gate.burst) * p_burst + 999, 1000));
   END IF;
-  RETURN least(v_begins + v_missing * p_interval, 9007199254740991)::bigint;
+  RETURN least(v_begins + v_missing * p_interval, :MOST)::bigint;
+END $$;
+
+-- The gate with another rule, declared or an operator's: what was taken under the old rule stays taken.
+CREATE OR REPLACE FUNCTION lp.gate_ruled(p_gate lp.gate, p_rule jsonb, p_declared boolean, p_now bigint) RETURNS lp.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_after lp.gate := lp.gate_rule(p_gate, p_rule);
+BEGIN
+  v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+    v_after.ruled_at_ms := p_now;
+  END IF;
+  v_after.declared := p_declared;
+  v_after.wants := 0;
+  RETURN v_after;
+END $$;
+
+-- The gate after an operator has opened it: nothing holds or slows it any more.
+CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate := lp.gate_reset(p_gate);
+  IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+    p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
+    p_gate.ruled_at_ms := p_now;
+  END IF;
+  p_gate.held_until_ms := 0;
+  p_gate.wants := 0;
+  p_gate.pace := :FULL;
+  p_gate.paced_at_ms := 0;
+  p_gate.ceiling := :FULL;
+  p_gate.cut_token := 0;
+  RETURN p_gate;
 END $$;
 
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
-CREATE OR REPLACE FUNCTION lp.gate_apply_1(p_gate lp.gate, p_change jsonb, p_now bigint) RETURNS lp.gate
+CREATE OR REPLACE FUNCTION lp.gate_apply(p_gate lp.gate, p_change jsonb, p_now bigint) RETURNS lp.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_declared boolean := coalesce((p_change ->> 'declared')::boolean, false);
-  v_after lp.gate;
 BEGIN
   IF p_gate.key IS NULL THEN
-    p_gate := lp.gate_new_1(p_change ->> 'key');
+    p_gate := lp.gate_new(p_change ->> 'key');
   END IF;
   IF (p_change ->> 'clear')::boolean THEN
     p_gate.declared := true;
   END IF;
   IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
-    v_after := lp.gate_rule_1(p_gate, p_change -> 'rule');
-    v_after.full_at_us := lp.gate_full_under_1(p_gate, v_after.interval_us, v_after.burst, p_now);
-    IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
-      v_after.ruled_at_ms := p_now;
-    END IF;
-    p_gate := v_after;
-    p_gate.declared := v_declared;
-    p_gate.wants := 0;
+    p_gate := lp.gate_ruled(p_gate, p_change -> 'rule', v_declared, p_now);
   END IF;
   IF p_change ->> 'pause' IS NOT NULL THEN
     p_gate.paused_by := p_change #>> '{pause,by}';
@@ -147,43 +171,31 @@ BEGIN
     p_gate.paused_at_ms := NULL;
     p_gate.draining := false;
   END IF;
-  IF p_change ->> 'drain' IS NOT NULL THEN
-    p_gate.draining := (p_change ->> 'drain')::boolean;
-  END IF;
+  p_gate.draining := coalesce((p_change ->> 'drain')::boolean, p_gate.draining);
   IF p_change ->> 'hold_ms' IS NOT NULL THEN
-    p_gate := lp.gate_hold_1(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
+    p_gate := lp.gate_hold(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
   END IF;
   IF p_change ->> 'ceiling' IS NOT NULL THEN
-    p_gate.ceiling := greatest(1, least(1000, (p_change ->> 'ceiling')::bigint));
+    p_gate.ceiling := greatest(1, least(:FULL, (p_change ->> 'ceiling')::bigint));
   END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
-    p_gate := lp.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
+    p_gate := lp.gate_trip(p_gate, least(:FOREVER_MS, p_now + (p_change ->> 'trip_ms')::bigint));
     p_gate.by_hand := true;
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
-    p_gate := lp.gate_reset_1(p_gate);
-    IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
-      p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times_1(p_gate.burst - 1, p_gate.interval_us));
-      p_gate.ruled_at_ms := p_now;
-    END IF;
-    p_gate.held_until_ms := 0;
-    p_gate.wants := 0;
-    p_gate.pace := 1000;
-    p_gate.paced_at_ms := 0;
-    p_gate.ceiling := 1000;
-    p_gate.cut_token := 0;
+    p_gate := lp.gate_opened(p_gate, p_now);
   END IF;
   RETURN p_gate;
 END $$;
 
 -- The stored gates of these keys, locked.
-CREATE OR REPLACE FUNCTION lp.gate_lock_1(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.gate_lock(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
 BEGIN
   RETURN QUERY SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" || '' FOR UPDATE;
 END $$;
 
 -- The gates of these keys, locked; those that nobody has stored are made first.
-CREATE OR REPLACE FUNCTION lp.gate_take_1(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.gate_take(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
   v_gate lp.gate;
@@ -200,23 +212,23 @@ END $$;
 
 -- Those who wait at a gate, or sleep since it had no room, look again; also when it will have room sooner than they were
 -- told. p_before: as it was before it changed. Its row is held, and written.
-CREATE OR REPLACE FUNCTION lp.gate_tell_1(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.gate_post_change(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF (lp.gate_room_1(p_before, p_now) <= 0 AND lp.gate_room_1(p_gate, p_now) > 0)
-    OR lp.gate_opens_sooner_1(p_before, p_gate, p_now)
-    OR EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = p_gate.key AND l.state = 2)
+  IF (lp.gate_room(p_before, p_now) <= 0 AND lp.gate_room(p_gate, p_now) > 0)
+    OR lp.gate_opens_sooner(p_before, p_gate, p_now)
+    OR EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = p_gate.key AND l.state = :WAITING)
   THEN
-    PERFORM lp.post_gate_1(p_gate.key);
+    PERFORM lp.post_gate(p_gate.key);
   END IF;
 END $$;
 
 -- Write a gate whose row is held; `opens_ms` stays as it is stored.
-CREATE OR REPLACE FUNCTION lp.gate_write_1(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.gate_write(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF starts_with(p_gate.key, 'queue:') AND EXISTS (
     SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.group_depth) IS DISTINCT FROM (p_gate.depth, p_gate.group_depth)
   ) THEN
-    PERFORM lp.forget_depths_1(substr(p_gate.key, 7));
+    PERFORM lp.forget_depths(substr(p_gate.key, 7));
   END IF;
   UPDATE lp.gate AS g SET
     concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, learns = p_gate.learns,
@@ -235,14 +247,14 @@ BEGIN
 END $$;
 
 -- A claim's commit waits for no disk: a crash of the server takes it back, and its jobs run again.
-CREATE OR REPLACE FUNCTION lp.need_no_disk_1() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.commit_without_waiting() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('limpet.sync', current_setting('synchronous_commit'), true);
   PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 
 -- Unless it took something from a gate: those who start may spend it at once, so nobody else may have it after a crash.
-CREATE OR REPLACE FUNCTION lp.need_disk_1() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.commit_durably() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', s.was, true)
   FROM nullif(current_setting('limpet.sync', true), '') AS s (was) WHERE s.was IS NOT NULL;
@@ -250,24 +262,24 @@ END $$;
 
 -- Take what so many jobs of a claim cost together from each of these gates, whose rows are held. p_tokens: of the first
 -- job at each, for a half-open breaker to remember.
-CREATE OR REPLACE FUNCTION lp.charge_gates_1(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
+CREATE OR REPLACE FUNCTION lp.charge_gates(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE lp.gate AS g SET
-    used = CASE WHEN g.concurrency IS NULL AND NOT lp.gate_climbs_1(g, p_now) THEN g.used ELSE g.used + c.n END,
-    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE lp.gate_passed_1(g, c.cost, p_now) END,
+    used = CASE WHEN g.concurrency IS NULL AND NOT lp.gate_climbs(g, p_now) THEN g.used ELSE g.used + c.n END,
+    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE lp.gate_passed(g, c.cost, p_now) END,
     probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
   FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
   WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
-    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR lp.gate_climbs_1(g, p_now));
+    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR lp.gate_climbs(g, p_now));
   IF FOUND THEN
-    PERFORM lp.need_disk_1();
+    PERFORM lp.commit_durably();
   END IF;
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
 -- For claims, who wait for nobody.
-CREATE OR REPLACE FUNCTION lp.reserve_1(p_keys text[], p_ns integer[], p_costs bigint[], p_wants bigint[], p_now bigint)
+CREATE OR REPLACE FUNCTION lp.reserve_budgets(p_keys text[], p_ns integer[], p_costs bigint[], p_wants bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
@@ -279,19 +291,19 @@ BEGIN
   LOOP
     SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_each.key AND g.cap IS NOT NULL;
     CONTINUE WHEN NOT FOUND;
-    v_after := lp.gate_reserve_1(v_gate, v_each.cost, coalesce(v_each.wants, 0), p_now);
+    v_after := lp.gate_reserve(v_gate, v_each.cost, coalesce(v_each.wants, 0), p_now);
     UPDATE lp.gate AS g SET period_ms = v_after.period_ms, spent = v_after.spent, wants = v_after.wants WHERE g.key = v_each.key;
     IF v_each.n > 0 THEN
-      PERFORM lp.need_disk_1();
+      PERFORM lp.commit_durably();
     END IF;
-    PERFORM lp.log_news_1(v_gate, v_after, false, p_now);
+    PERFORM lp.log_gate_events(v_gate, v_after, false, p_now);
   END LOOP;
 END $$;
 
 -- Write a gate and let those who wait there look again. p_before: the gate before the change, by one who holds its row
--- (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
+-- (gate_lock, gate_take); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
 -- told to do its whole step again: what it has to say must be said to the gate that is there now.
-CREATE OR REPLACE FUNCTION lp.put_gate_1(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.put_gate(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_before.key IS NULL THEN
     INSERT INTO lp.gate (key) VALUES (p_gate.key) ON CONFLICT (key) DO NOTHING;
@@ -299,37 +311,37 @@ BEGIN
       RAISE EXCEPTION 'the gate % was made meanwhile', p_gate.key USING ERRCODE = 'serialization_failure';
     END IF;
   END IF;
-  PERFORM lp.gate_write_1(p_gate);
-  PERFORM lp.gate_tell_1(p_before, p_gate, p_now);
+  PERFORM lp.gate_write(p_gate);
+  PERFORM lp.gate_post_change(p_before, p_gate, p_now);
 END $$;
 
 -- Apply changes in order; the gate after each, as JSON.
-CREATE OR REPLACE FUNCTION lp.apply_changes_1(p_changes jsonb, p_now bigint) RETURNS json[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.apply_changes(p_changes jsonb, p_now bigint) RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
   v_change jsonb;
   v_gate lp.gate;
   v_after lp.gate;
   v_old lp.gate[] := ARRAY( -- before the first change
-    SELECT g FROM lp.gate_take_1(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g
+    SELECT g FROM lp.gate_take(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g
   );
   v_answers json[] := '{}';
   v_shuts boolean := false; -- one that was not shut
 BEGIN
   FOR v_change IN SELECT c FROM jsonb_array_elements(p_changes) AS c LOOP
     SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_change ->> 'key';
-    v_after := lp.gate_apply_1(v_gate, v_change, p_now);
+    v_after := lp.gate_apply(v_gate, v_change, p_now);
     IF v_after IS DISTINCT FROM v_gate THEN
-      PERFORM lp.gate_write_1(v_after);
+      PERFORM lp.gate_write(v_after);
     END IF;
-    v_answers := v_answers || lp.gate_json_1(v_after);
+    v_answers := v_answers || lp.gate_json(v_after);
   END LOOP;
   FOREACH v_gate IN ARRAY v_old LOOP
     SELECT g.* INTO v_after FROM lp.gate AS g WHERE g.key = v_gate.key;
-    PERFORM lp.gate_tell_1(v_gate, v_after, p_now), lp.log_news_1(v_gate, v_after, true, p_now);
-    v_shuts := v_shuts OR (lp.gate_is_shut_1(v_after, p_now) AND NOT lp.gate_is_shut_1(v_gate, p_now));
+    PERFORM lp.gate_post_change(v_gate, v_after, p_now), lp.log_gate_events(v_gate, v_after, true, p_now);
+    v_shuts := v_shuts OR (lp.gate_is_shut(v_after, p_now) AND NOT lp.gate_is_shut(v_gate, p_now));
   END LOOP;
   IF v_shuts THEN
-    PERFORM lp.lock_1(6);
+    PERFORM lp.lock(:DOOR);
   END IF;
   RETURN v_answers;
 END $$;
@@ -347,11 +359,11 @@ BEGIN
   INSERT INTO lp.receipt (session, claimer, seq, at_ms) VALUES ('', p_call, 0, v_now)
   ON CONFLICT (session, claimer) DO NOTHING;
   IF FOUND THEN
-    gates := array_to_json(lp.apply_changes_1(p_changes, v_now));
-    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+    gates := array_to_json(lp.apply_changes(p_changes, v_now));
+    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
   ELSE
     SELECT coalesce(json_agg(
-      lp.gate_json_1(CASE WHEN g.key IS NULL THEN lp.gate_new_1(c.change ->> 'key') ELSE g END) ORDER BY c.n
+      lp.gate_json(CASE WHEN g.key IS NULL THEN lp.gate_new(c.change ->> 'key') ELSE g END) ORDER BY c.n
     ), '[]') INTO gates
     FROM jsonb_array_elements(p_changes) WITH ORDINALITY AS c (change, n)
     LEFT JOIN lp.gate AS g ON g.key = ANY (ARRAY[c.change ->> 'key']);
@@ -360,7 +372,7 @@ END $$;
 
 -- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. Nobody can
 -- wait at a gate that was not there: those are stored all at once, a batch may name ten thousand.
-CREATE OR REPLACE FUNCTION lp.declare_1(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.declare(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_new jsonb;
   v_changes jsonb;
@@ -373,15 +385,15 @@ BEGIN
     ORDER BY a.rule ->> 'key' COLLATE "C", a.at DESC
   ) AS r
   LEFT JOIN LATERAL (SELECT g FROM lp.gate AS g WHERE g.key = r.rule ->> 'key' LIMIT 1) AS f (gate) ON true
-  WHERE (f.gate).key IS NULL OR (f.gate).declared AND lp.gate_rule_1(f.gate, r.rule) IS DISTINCT FROM f.gate;
+  WHERE (f.gate).key IS NULL OR (f.gate).declared AND lp.gate_rule(f.gate, r.rule) IS DISTINCT FROM f.gate;
   IF v_new IS NOT NULL THEN
     INSERT INTO lp.gate
     SELECT g.* FROM (SELECT a.rule FROM jsonb_array_elements(v_new) AS a (rule) ORDER BY a.rule ->> 'key' COLLATE "C") AS r
-    CROSS JOIN LATERAL lp.gate_rule_1(lp.gate_new_1(r.rule ->> 'key'), r.rule) AS g
+    CROSS JOIN LATERAL lp.gate_rule(lp.gate_new(r.rule ->> 'key'), r.rule) AS g
     ON CONFLICT (key) DO NOTHING;
   END IF;
   IF v_changes IS NOT NULL THEN
-    PERFORM lp.apply_changes_1(v_changes, p_now);
+    PERFORM lp.apply_changes(v_changes, p_now);
   END IF;
 END $$;
 
@@ -390,7 +402,7 @@ CREATE OR REPLACE FUNCTION lp.gates_of_keys_1(p_keys text[]) RETURNS text LANGUA
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN (
-    SELECT coalesce(json_agg(lp.gate_json_1(g) ORDER BY g.key COLLATE "C"), '[]') FROM lp.gate AS g WHERE g.key = ANY (p_keys)
+    SELECT coalesce(json_agg(lp.gate_json(g) ORDER BY g.key COLLATE "C"), '[]') FROM lp.gate AS g WHERE g.key = ANY (p_keys)
   );
 END $$;
 
@@ -405,7 +417,7 @@ BEGIN
     SELECT g.* FROM lp.gate AS g WHERE g.key >= p_prefix ORDER BY g.key LIMIT 10000
   LOOP
     EXIT WHEN NOT starts_with(v_gate.key, p_prefix);
-    v_found := v_found || lp.gate_json_1(v_gate);
+    v_found := v_found || lp.gate_json(v_gate);
   END LOOP;
   RETURN array_to_json(v_found);
 END $$;

@@ -1,0 +1,93 @@
+"""Names the numbers in statements: `:READY` in SQL stands for the number that the tables hold.
+
+A name is replaced when a statement is read, so it costs nothing on the server. The numbers are stored: a name may be
+added here, and no name ever gets another number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from limpet.core.gate import FOREVER_MS, FULL, LOTS, MOST, RAMP_JOBS
+from limpet.core.jobs.job import LEAST_URGENT, URGENT
+from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES
+from limpet.core.jobs.state import STATES
+from limpet.core.text.gate_events import MARKS, SHORT
+from limpet.stores import codes
+
+
+def _numbered(words: str, first: int = 0) -> dict[str, int]:
+    """Names by their places, counted from `first`."""
+    return {word: number for number, word in enumerate(words.split(), first)}
+
+
+NAMES: Final[dict[str, int]] = {
+    # The states of a job, and of a parent that is not stored any more.
+    **{state.name.upper(): state.code for state in STATES},
+    "REMOVED": len(STATES),
+    # Bits of a job's flags.
+    "CANCELLING": codes.CANCELLING,
+    "NOTES": codes.NOTES,
+    "INPUTS": codes.INPUTS,
+    "BY_PARENT": codes.BY_PARENT,
+    # What is counted beyond the states: sums that only grow, over all lanes; jobs that left and entered a lane; jobs of
+    # a group.
+    "ENQUEUED": codes.ENQUEUED,
+    "EVER_SUCCEEDED": codes.EVER_SUCCEEDED,
+    "EVER_CANCELLED": codes.EVER_CANCELLED,
+    "DISCARDED": codes.DISCARDED,
+    "EVER_LOST": codes.EVER_LOST,
+    "STALE": codes.STALE,
+    **_numbered("ERASED MOVED GROUP_WAITING GROUP_RUNNING", 20),
+    # The states of a lane.
+    **_numbered("IDLE ACTIVE WAITING"),
+    # The kinds of posts.
+    **_numbered("POST_LANE POST_GATE POST_CHILD POST_RULE POST_POLICY POST_EVENT"),
+    # What a failed parent means to its child, and a held key to a new job.
+    **_numbered("IF_FAILED_CANCEL IF_FAILED_RUN IF_FAILED_WAIT"),
+    **_numbered("EXISTING REPLACE DEBOUNCE"),
+    # The kinds of transitions; TRIP is a Hold that opens the gate, UNSTARTED a Drop of a job that had not started.
+    **_numbered("SUCCEED RETRY_AFTER BURY DROP RELEASE SNOOZE HOLD LOSE SUSPEND TRIP UNSTARTED"),
+    # Where a charge of `running.charged` has what.
+    **_numbered("CHARGE_GATE CHARGE_SLOT CHARGE_COST CHARGE_PROBE CHARGE_CONCURRENCY"),
+    # Answers of verbs, by job.
+    **_numbered("CANCEL_CANCELLED CANCEL_CANCELLING CANCEL_FINISHED CANCEL_GONE CANCEL_BEFORE"),
+    **_numbered("RETRY_RETRIED RETRY_UNIQUE_HELD RETRY_NOT_DEAD RETRY_GONE"),
+    **_numbered("SIGNAL_WOKEN SIGNAL_KEPT SIGNAL_ALREADY SIGNAL_FINISHED SIGNAL_GONE SIGNAL_FULL"),
+    "SETTLE_STALE": 10,  # and the state that the job is in
+    "SETTLE_GONE": 20,
+    # Advisory locks, one of each per schema: LOCKS and one of these numbers.
+    "LOCKS": 1_819_279_360,
+    **_numbered("FLOOR GRAPH SWEEP FOLD LOG DOOR PRUNE DEPTH", 1),
+    # What is left of a job that is not whole.
+    **_numbered("ONLY_BODY ONLY_PLACE ONLY_TRACES", 1),
+    # Bits of a gate's `told`: the marks of its budget, and that a job waits for it.
+    **{f"MARK_{percent}": bit for bit, percent in MARKS.items()},
+    "SHORT": SHORT,
+    # Bounds that core has, too.
+    "URGENT": URGENT,
+    "LEAST_URGENT": LEAST_URGENT,
+    "LOTS": LOTS,
+    "MOST": MOST,
+    "FULL": FULL,
+    "RAMP_JOBS": RAMP_JOBS,
+    "FOREVER_MS": FOREVER_MS,
+    "MAX_EVENTS": MAX_EVENTS,
+    "MAX_EVENTS_BYTES": MAX_EVENTS_BYTES,
+    "TOKENS_PER_MS": 2048,  # as many leases a claim can give in one instant
+}
+
+_NAME: Final = re.compile(r"(?<![:\w]):([A-Z][A-Z0-9_]*)\b")
+
+
+def with_numbers(sql: str) -> str:
+    """The SQL with a number for each name; a name that is not known is an error."""
+    return _NAME.sub(_number, sql)
+
+
+def _number(found: re.Match[str]) -> str:
+    number = NAMES.get(found.group(1))
+    if number is None:
+        raise ValueError(f"{found.group(0)} is no name of a number; the names are in {__name__}.NAMES")
+    return str(number)
