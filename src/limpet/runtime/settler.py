@@ -281,7 +281,7 @@ class Settler(Part):
         self._report.stale += 1
         worker_log(
             logging.WARNING,
-            "settlement refused",
+            "late end refused",
             job_id=id_text(transition.id),
             transition=type(transition).__name__,
             answer=answer,

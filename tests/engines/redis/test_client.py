@@ -212,7 +212,7 @@ async def test_closing_tells_those_who_wait_and_leaves_no_connection(server: Red
     waiting = asyncio.create_task(client.call("get", "GET", KEY))
     await asyncio.sleep(0.05)
     client.drop()
-    with pytest.raises(StoreUnreachable, match="closed before it was sent"):
+    with pytest.raises(StoreUnreachable, match="closed before the call was sent"):
         await waiting
     server.thaw()
     client = Client(parse_redis(server.url), TAG)
