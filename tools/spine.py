@@ -112,7 +112,11 @@ def _server(engine: str) -> tuple[Station, ...]:
     )
 
 
-WAY: Final = {"sqlite": _sqlite(), "redis": _server("redis"), "postgres": _server("postgres")}
+WAY: Final = {
+    "sqlite": _sqlite(),
+    "redis": _server("redis"),
+    "postgres": _server("postgres"),
+}
 
 
 class Reached(NamedTuple):

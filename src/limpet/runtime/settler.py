@@ -184,7 +184,7 @@ class Settler(Part):
             # One of them is more than the engine can write, and nothing of the batch was written: find it.
             worker_log(
                 logging.ERROR,
-                "the store refused a batch of settlements, writing them one by one",
+                "the store refused a batch of ends of jobs, writing them one by one",
                 count=len(batch),
                 error=repr(error),
             )

@@ -345,7 +345,7 @@ class Supervisor:
             except Exception as error:  # what the child could not write may be what cannot be written
                 worker_log(
                     logging.ERROR,
-                    "the store refused a batch of settlements, writing them one by one",
+                    "the store refused a batch of ends of jobs, writing them one by one",
                     error=repr(error),
                 )
                 for known_end, sentence in zip(told, judged, strict=True):

@@ -60,7 +60,7 @@ def _draining(tx: Tx, jobs: Sequence[Job]) -> set[str]:
     return {key for key in places if (gate := tx.gate(key)) is not None and gate.draining}
 
 
-def _refuse_draining(job: Job, index: int, draining: set[str]) -> None:
+def _refuse_draining(job: Job, index: int | None, draining: set[str]) -> None:
     for key in job.lane.class_gates[:3]:
         if key in draining:
             raise queue_draining(key, index)
@@ -212,7 +212,7 @@ def _insert_checked(
     new = {id for id, target in alias.items() if id == target and id not in known}
     for index, job in enumerate(jobs):
         if job.id in new:
-            _refuse_draining(job, index, draining)
+            _refuse_draining(job, index if len(jobs) > 1 else None, draining)
     if depths:
         full = _full(tx, list({job.id: job for job in jobs if job.id in new}.values()), depths)
         if full is not None:
