@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from limpet.core.jobs.state import State
-from limpet.stores.asking import attempts_of
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -143,7 +142,9 @@ class TestCancel:
         if not force:
             await hand.snooze(job, 1_000)
         assert (await bench.view(id)).reason == "cancelled"
-        (record,) = await attempts_of(bench.store, id)
+        found = await bench.store.inspect(id)
+        assert found is not None
+        (record,) = found.attempts
         assert (record.outcome, record.message) == ("cancelled", "cancelled")
 
     async def test_dependents_are_cancelled_in_the_step_of_the_request(self, bench: Bench) -> None:
