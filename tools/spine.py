@@ -90,7 +90,7 @@ def _sqlite() -> tuple[Station, ...]:
         Station("claim", "stores/sqlite/handout.py:claimed", rests=True),
         *RUN,
         Station("settle", queued, via="runtime/settler.py", rests=True),
-        Station("settle", "stores/sqlite/settle.py:Settling._succeed", rests=True),
+        Station("settle", "stores/sqlite/settle.py:_apply", rests=True),
         Station("result", told, rests=True),
         Station("result", queued, via="client/handle.py", rests=True),
         Station("result", "stores/sqlite/find.py:views", rests=True),

@@ -114,7 +114,7 @@ async def test_a_worker_that_waits_for_its_store_gives_up_at_the_cut_off_and_end
 ) -> None:
     with worker(tmp_path, weather.url, "--cut-off", "1s") as command:
         assert command.ended() == CUT_OFF
-        assert "no open reached the store" in command.said()
+        assert "the store was not reached for" in command.said()
     with worker(tmp_path, weather.url, "--no-wait") as command:
         assert command.ended() == CUT_OFF
         assert "store is away" not in command.said()

@@ -36,6 +36,7 @@ def test_edit_takes_arguments_and_runs_the_job_again(cli: Cli, dead: str) -> Non
     assert (answer["done"], answer["edits"]) == (1, [{"before": {"to": "a"}, "after": {"to": "b"}}])
     found = cli("job", dead, "--json").json
     assert (found["state"], found["args"]) == ("ready", {"to": "b", "count": 1})
+    assert 'to: "a" → "b"' in cli("audit").out
 
 
 def test_edit_refuses_what_the_task_cannot_take(cli: Cli, dead: str) -> None:
@@ -63,6 +64,28 @@ def test_a_dry_run_shows_the_arguments_as_they_will_be(cli: Cli, dead: str) -> N
     assert sample["args"] == {"to": "b", "count": 1}
 
 
+def at_terminal(dead: str, editor: Path, answers: str = "") -> tuple[int, str]:
+    """Run `dead edit` at a terminal; its exit code, and all that it said."""
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, answers.encode())
+        ran = subprocess.run(
+            [sys.executable, "-m", "limpet.cli", "dead", "edit", dead],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, "VISUAL": str(editor), "COLUMNS": "200"},
+            timeout=90,
+            check=False,
+        )
+        os.write(theirs, b"end")  # there is always something to read
+        return ran.returncode, ran.stdout.decode() + os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 @pytest.mark.parametrize(
     ("edit", "state", "code", "says"),
     [('s/"a"/"b"/', "ready", 0, "1 retried"), ("s/x/x/", "dead", 2, "left as they are")],
@@ -73,23 +96,27 @@ def test_at_a_terminal_the_editor_opens(
 ) -> None:
     editor = tmp_path / "editor"
     editor.write_text(f"#!/bin/sh\nsed -i '{edit}' \"$1\"\n")
-    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
-    ours, theirs = os.openpty()
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "limpet.cli", "dead", "edit", dead],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            env={**os.environ, "VISUAL": str(editor), "COLUMNS": "200"},
-            timeout=90,
-            check=False,
-        )
-        said = ran.stdout.decode() + os.read(ours, 10_000).decode() if code else ran.stdout.decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert (ran.returncode, says in said) == (code, True)
+    ended, said = at_terminal(dead, editor)
+    assert (ended, says in said) == (code, True)
     assert cli("job", dead, "--json").json["state"] == state
     if not code:
         assert msgspec.json.decode(cli("job", dead, "--json").out)["args"]["to"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [("'s/1/\"many\"/'", 'count is "many", not a whole number'), ("'s/1/,/'", "is no JSON object")],
+    ids=["unfit", "no JSON"],
+)
+def test_what_was_typed_is_not_lost_by_a_mistake(cli: Cli, dead: str, tmp_path: Path, mistake: str, says: str) -> None:
+    """The editor opens again with the same text, and the mistake in it."""
+    editor, seen = tmp_path / "editor", tmp_path / "seen"
+    mend = 'sed -i \'s/"many"/7/; s/: ,/: 7/\' "$1"'
+    break_it = f'sed -i \'s/"a"/"b"/\' "$1"; sed -i {mistake} "$1"; touch {seen}'
+    editor.write_text(f"#!/bin/sh\nif [ -e {seen} ]; then {mend}; else {break_it}; fi\n")
+    ended, said = at_terminal(dead, editor, "y\n")
+    assert says in said
+    assert "edit it again?" in said
+    assert (ended, "1 retried" in said) == (0, True)
+    found = cli("job", dead, "--json").json
+    assert (found["state"], found["args"]) == ("ready", {"to": "b", "count": 7})

@@ -83,7 +83,7 @@ def test_a_task_and_everything_are_drained_until_they_are_empty(cli: Cli, what: 
     ran = cli("drain", *what, "--wait", "--timeout", "10ms", "--json", code=7)
     assert (ran.json["key"], ran.json["state"], ran.json["left"]) == (key, "draining", 1)
     refused = cli("enqueue", "send", "--queue", "other", code=1).err
-    assert f"{key} is draining" in refused
+    assert f"{'everything' if key == 'all' else 'task send'} is draining and takes no new jobs\n" in refused
     assert f"limpet resume {' '.join(what)}" in refused
     cli.seed(finish)
     assert f"{key}: drained" in cli("drain", *what, "--wait").out

@@ -28,13 +28,20 @@ def test_a_job_runs_again_and_says_where_it_came_from(cli: Cli, cancelled: str) 
     assert f"{cancelled}: runs again as job {new}" in said.err
     assert f"rerun of     {cancelled}" in cli("job", new).out
     assert cli("job", new, "--json").json["rerun_of"] == cancelled
-    assert "cancelled by mistake" in cli("audit").out
+    audit = cli("audit").out
+    assert "cancelled by mistake" in audit
+    assert f"as {new}" in audit
 
 
 def test_a_unique_key_that_is_held_is_a_conflict_that_names_the_holder(cli: Cli, cancelled: str) -> None:
     new = cli("rerun", cancelled, "--json").json["made"][cancelled]
     refused = cli("rerun", cancelled, code=4)
     assert f"job {new} holds its unique key" in refused.err
+    assert "note: --no-unique runs a job without its unique key, beside the job that holds it" in refused.err
+    assert "--no-unique" in cli("rerun", cancelled, "--json", code=4).json["notes"][0]
+    waits = cli("rerun", new, code=1)
+    assert waits.out == "rerun: 1 not finished\n"
+    assert f"note: job {new} is ready, and runs by itself; only finished jobs are run again" in waits.err
     assert cli("rerun", cancelled, "--no-unique", "--json").json["done"] == 1
 
 

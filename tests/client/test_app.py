@@ -18,6 +18,7 @@ from limpet import (
     InvalidTask,
     JobContext,
     Limpet,
+    NotStored,
     StoreUnreachable,
     WrongContext,
     current_job,
@@ -302,8 +303,16 @@ def test_threads_that_race_for_the_first_use_get_one_store() -> None:
 
 async def test_a_store_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
     app = Limpet(f"sqlite:///{tmp_path}/missing/folder/jobs.db")
-    with pytest.raises(StoreUnreachable):
-        await app.enqueue("t", {})
+    with pytest.raises(StoreUnreachable, match="does not exist; nothing was stored"):
+        await app.enqueue("t", {})  # its first question, how the task is declared, is not answered
+
+    @app.task
+    async def greet() -> None: ...
+
+    with pytest.raises(NotStored, match=r"does not exist; job .* is not stored"):
+        await greet.enqueue()
+    with pytest.raises(NotStored, match="2 jobs are not stored"):
+        await app.enqueue_many([greet.job(), greet.job()])
     with pytest.raises(StoreUnreachable):
         async with app:
             pass

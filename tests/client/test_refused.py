@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from limpet import EnqueueTimeout, Limpet, NotStored, group
+from limpet import EnqueueTimeout, Limpet, NotStored, StoreUnreachable, group
 from limpet.app import Limpet as App
 from limpet.client.task import AsyncTask
 from limpet.core.jobs.ids import id_bytes
@@ -67,6 +67,8 @@ async def test_refused_until_the_deadline_is_not_stored(app: Limpet, server: Ser
     assert caught.value.code == "store_unreachable"
     with pytest.raises(NotStored, match="3 jobs are not stored"):
         await app.enqueue_many([greet.job(number) for number in range(3)])
+    with pytest.raises(StoreUnreachable, match="nothing was stored"):
+        await app.enqueue("elsewhere", {})
     with pytest.raises(NotStored, match="2 jobs are not stored"):
         await group([greet.job(1), greet.job(2)]).enqueue()
     server.start()

@@ -28,9 +28,8 @@ broken = pytest.mark.parametrize("bad", ["caf\udce9", "a\0b"], ids=["half a char
 # Of each method one call that would work, but for the text.
 VALUES: dict[str, Any] = {
     "which": "state:dead",
-    "gate": "queue:mail",
     "queue": "mail",
-    "key": "smtp",
+    "key": "queue:mail",
     "change": LimitChange(concurrency=2),
     "breaker": "dep",
     "name": "queue:mail",

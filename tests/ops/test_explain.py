@@ -125,6 +125,35 @@ def test_full_workers_say_how_many_places_are_taken_and_kept() -> None:
     assert "all 4 places of the 2 workers" in str(ask(STANDING, sessions=(full, full)))
     for free in (worker(places=3, reserve=1, ordinary=2), worker()):
         assert "taken" not in str(ask(STANDING, sessions=(full, free)))
+    alone = worker(places=1, ordinary=1)
+    assert "the only place of the one worker that can run it is taken." in str(ask(STANDING, sessions=(alone,)))
+
+
+def test_threads_and_job_processes_are_places_too() -> None:
+    said = {"job": {"places": 100, "ordinary": 4}, "thread": {"places": 4, "reserve": 1, "ordinary": 4}}
+    busy = replace(worker(), info=msgspec.json.encode({"places": said}))
+    assert "starts when" in str(explain(STANDING, now_ms=NOW, sessions=(busy,), executor="async"))
+    found = explain(STANDING, now_ms=NOW, sessions=(busy,), executor="thread")
+    words = "all 4 threads of the one worker that can run it are taken, and 1 more is kept for urgent jobs"
+    assert words in str(found)
+    assert (found.reasons[0].data["kind"], found.reasons[0].data["places"]) == ("threads", 4)
+    said = {"job": {"places": 100}, "process": {"places": 1, "ordinary": 1}}
+    busy = replace(busy, info=msgspec.json.encode({"places": said}))
+    found = explain(STANDING, now_ms=NOW, sessions=(busy,), executor="process")
+    assert "the only job process of the one worker that can run it is taken" in str(found)
+
+
+def test_workers_that_are_full_each_in_a_way_of_its_own_are_full() -> None:
+    slots = {"job": {"places": 2, "ordinary": 2}, "thread": {"places": 4}}
+    threads = {"job": {"places": 2}, "thread": {"places": 4, "ordinary": 4}}
+    busy = [replace(worker(), info=msgspec.json.encode({"places": said})) for said in (slots, threads)]
+    found = explain(STANDING, now_ms=NOW, sessions=busy, executor="thread")
+    assert str(found).endswith("it is the next of its kind; every worker that can run it is full.")
+
+
+def test_without_a_worker_all_that_is_more_urgent_goes_first() -> None:
+    other = replace(VIEW, lane=Lane("default", "other", priority=0))
+    assert "1 job is more urgent" in str(ask(STANDING, urgent=Page((other,))))
 
 
 def test_more_urgent_jobs_that_the_same_workers_run_go_first() -> None:

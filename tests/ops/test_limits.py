@@ -46,10 +46,10 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
     ]
     entries = await operator.audit()
     assert [msgspec.json.decode(entry.data) for entry in entries] == [
-        {"gate": "limit:llm:acme", "rate": "10/m"},
-        {"gate": "limit:input_tokens:llm:acme", "bucket": "input_tokens=60000/m"},
-        {"gate": "limit:usd/day:llm:acme", "budget": "usd=0.5/day"},
-        {"gate": "limit:cost/week:llm:acme", "budget": "cost=7/week"},
+        {"key": "limit:llm:acme", "rate": "10/m"},
+        {"key": "limit:input_tokens:llm:acme", "bucket": "input_tokens=60000/m"},
+        {"key": "limit:usd/day:llm:acme", "budget": "usd=0.5/day"},
+        {"key": "limit:cost/week:llm:acme", "budget": "cost=7/week"},
     ]
     await put(store, paid(1), rules=(USD,))
     assert {gate.declared for gate in await operator.limits()} == {False}
@@ -90,7 +90,7 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
         await operator.set_limit("new", LimitChange(adaptive=True))
     with pytest.raises(InvalidOption, match="queue:mail has no rate to adapt"):
         await operator.set_limit("queue:mail", LimitChange(adaptive="5/m"))
-    assert msgspec.json.decode((await operator.audit())[0].data) == {"gate": "limit:openai", "adaptive": True}
+    assert msgspec.json.decode((await operator.audit())[0].data) == {"key": "limit:openai", "adaptive": True}
 
 
 async def test_a_new_rate_does_not_lift_the_burst_that_the_code_keeps_small(operator: Operator, store: Store) -> None:
@@ -280,7 +280,7 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert len(await operator.events()) == 5
     reached, short = map(event_shape, history)
     assert reached["text"] == "the budget 'llm:acme' is at 50 %: $0.60 of $1 a day is spent or reserved"
-    assert (reached["gate"], reached["spent"], reached["cap"], reached["unit"]) == (USD.key, 0.6, 1.0, "usd")
+    assert (reached["key"], reached["spent"], reached["cap"], reached["unit"]) == (USD.key, 0.6, 1.0, "usd")
     assert short["text"] == "the budget 'llm:acme' has $0.40 of $1 a day left, and a job waits for $0.60"
     opened, by_hand, closed = map(event_shape, await operator.breaker_history())
     assert opened["text"].startswith("breaker api opened until 20")

@@ -240,8 +240,8 @@ async def test_a_pause_stops_claims_until_it_is_lifted(operator: Operator, store
     await operator.resume("queue:mail")
     assert len(await claim(store)) == 1
     entries = await operator.audit()
-    assert [entry.kind for entry in entries] == ["gate.pause", "gate.resume"]
-    assert msgspec.json.decode(entries[0].data) == {"gate": "queue:mail"}
+    assert [entry.kind for entry in entries] == ["queue.pause", "queue.resume"]
+    assert msgspec.json.decode(entries[0].data) == {"key": "queue:mail"}
 
 
 async def test_a_misspelt_name_is_refused_with_the_nearest(operator: Operator, store: Store) -> None:
@@ -252,10 +252,10 @@ async def test_a_misspelt_name_is_refused_with_the_nearest(operator: Operator, s
         await operator.pause("task:sned")
     with pytest.raises(UnknownName):
         await operator.reset("nothing")
-    with pytest.raises(InvalidOption, match="not a gate"):
+    with pytest.raises(InvalidOption, match="names nothing that can be paused"):
         await operator.pause("mail")
     await operator.pause("queue:future", new=True)
-    assert await audit_kinds(operator) == ["gate.pause"]
+    assert await audit_kinds(operator) == ["queue.pause"]
 
 
 async def test_a_limit_set_by_hand_wins_until_it_is_cleared(operator: Operator, store: Store) -> None:
@@ -271,7 +271,7 @@ async def test_a_limit_set_by_hand_wins_until_it_is_cleared(operator: Operator, 
     await put(store, job(limits=("smtp",)), rules=(rule,))
     (gate,) = await operator.limits()
     assert (gate.rule.concurrency, gate.declared) == (1, True)
-    assert await audit_kinds(operator) == ["gate.limit", "gate.unlimit"]
+    assert await audit_kinds(operator) == ["limit.set", "limit.clear"]
 
 
 async def test_clearing_a_limit_brings_the_published_declaration_back_at_once(operator: Operator, store: Store) -> None:

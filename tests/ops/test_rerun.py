@@ -147,4 +147,5 @@ async def test_by_query_the_finished_ones_run_again_in_their_order(operator: Ope
     assert list(report.made.values()) == sorted(report.made.values())
     named = await operator.rerun([id_text(waits), id_text(dead)])
     assert named.answers == {"not_finished": 1, "dead": 1}
-    assert "retry it" in named.notes[0]
+    assert "only finished jobs are run again" in named.notes[0]
+    assert "retry it" in named.notes[1]

@@ -87,6 +87,31 @@ async def test_more_urgent_jobs_than_the_reserve_follow_as_places_fall_free(benc
     await work
 
 
+async def test_of_urgent_jobs_that_come_together_some_get_the_places_that_are_kept_for_them(bench: Bench) -> None:
+    """Those that find an ordinary place come with one claim, and nothing wakes the worker for the others."""
+    filled, go_on = asyncio.Event(), asyncio.Event()
+    running = 0
+
+    async def email() -> None:
+        nonlocal running
+        running += 1
+        if running == 3:
+            filled.set()
+        await go_on.wait()
+
+    urgent = bench.task(email, priority="critical")
+    for _ in range(3):
+        await bench.put(urgent)
+    stop = asyncio.Event()
+    settings = {"concurrency": 2, "reserve": 1, "beat_ms": 300_000, "ttl_ms": 600_000}  # no beat asks again meanwhile
+    work = asyncio.create_task(bench.worker(settings).run(stop))
+    async with asyncio.timeout(60):
+        await filled.wait()
+    stop.set()
+    go_on.set()
+    await work
+
+
 async def test_slow_jobs_are_not_held_beyond_the_slots(bench: Bench) -> None:
     filled, go_on = asyncio.Event(), asyncio.Event()
     running = 0

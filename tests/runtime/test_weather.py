@@ -229,7 +229,7 @@ async def test_a_refused_settlement_is_counted_and_logged(caplog: pytest.LogCapt
     stop.set()
     report = await work
     assert (report.succeeded, report.stale) == (0, 1)
-    assert sum("settlement refused" in line for line in caplog.messages) == 1
+    assert sum("late end refused" in line for line in caplog.messages) == 1
     await store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,8 +40,10 @@ async def claim_body(
     from limpet.ops.shape import claimed_shape
 
     serves = Serves(_names(queues), _names(tasks), tuple(name for given in capabilities for name in given.split(",")))
-    async with terminal.store() as store:
-        claimed = await Agents(store).claim(agent, serves, lease_ms=lease, wait_ms=wait, key=key)
+    began_s = time.monotonic()
+    async with terminal.store(wait_ms=wait) as store:
+        left_ms = max(0, wait - round(1000 * (time.monotonic() - began_s)))
+        claimed = await Agents(store).claim(agent, serves, lease_ms=lease, wait_ms=left_ms, key=key)
         if claimed is None:
             if terminal.machine:
                 terminal.answer({"id": None})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from limpet.cli.bulk import run_action
-from limpet.cli.terminal import Terminal
+from limpet.cli.terminal import Terminal, clean
 from limpet.cli.words import bulk_options, command, duration, json_object
 from limpet.core.errors import UsageError
 from limpet.core.jobs.ids import id_text
@@ -35,8 +36,8 @@ async def edit_body(
 ) -> int:
     """Edit the arguments of a dead job and run it again.
 
-    Without --args and --patch they open as JSON in $VISUAL or $EDITOR. What its task cannot take is refused, and the
-    job stays as it was. The audit log keeps the old and the new arguments.
+    Without --args and --patch they open as JSON in $VISUAL or $EDITOR, again after a mistake. What its task cannot
+    take is refused, and the job stays as it was. The audit log keeps the old and the new arguments.
     """
     async with terminal.operator() as operator:
         view = (await operator.job(id)).view
@@ -45,18 +46,22 @@ async def edit_body(
                 f"job {id_text(view.id)} is {view.state.value}, and only dead jobs are edited",
                 fix="limpet rerun makes a new job of a finished one; limpet enqueue takes other arguments",
             )
+        whole = [id_text(view.id)]
         if args is None and patch is None:
-            args = _edited(view)
+
+            async def refuse_unfit(args: dict[str, Any]) -> None:
+                await operator.retry(whole, args=args, dry_run=True)
+
+            args = await _edited(view, refuse_unfit)
 
         async def act(**how: Any) -> Any:
-            whole = [id_text(view.id)]
             return await operator.retry(whole, reason=reason, delay_ms=delay, args=args, patch=patch, **how)
 
         return await run_action(terminal, act, [id], dry_run=dry_run, yes=yes)
 
 
-def _edited(view: JobView) -> dict[str, Any]:
-    """What a person makes of the arguments; a mistake in the JSON opens the editor again."""
+async def _edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaitable[None]]) -> dict[str, Any]:
+    """What a person makes of the arguments; a mistake opens the editor again, with what was typed."""
     import msgspec
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -74,9 +79,15 @@ def _edited(view: JobView) -> dict[str, Any]:
                 fix=f"limpet retry {id_text(view.id)} runs it as it is",
             )
         try:
-            return msgspec.json.decode(text, type=dict[str, Any])
+            args = msgspec.json.decode(text, type=dict[str, Any])
+            await refuse_unfit(args)
         except msgspec.MsgspecError as error:
-            click.confirm(f"this is no JSON object ({error}); edit it again?", default=True, abort=True, err=True)
+            wrong = f"this is no JSON object ({error})"
+        except UsageError as error:
+            wrong = error.message
+        else:
+            return args
+        click.confirm(f"{clean(wrong)}; edit it again?", default=True, abort=True, err=True)
 
 
 edit = command("edit")(edit_body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ import click
 import msgspec
 
 from limpet.cli.apps import app_reference, load, nameless, refuse_memory
-from limpet.cli.terminal import Terminal
+from limpet.cli.terminal import Terminal, reach
 from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
 from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTimeout, StoreUnreachable
 from limpet.core.jobs.ids import id_bytes, id_text
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from limpet.app import Limpet
     from limpet.client.handle import JobHandle
     from limpet.client.options import CallOptions
-
-AGAIN_S = 0.2  # how often a store that is away is asked again while --wait waits
 
 
 @click.argument("task", shell_complete=complete_task)
@@ -96,17 +93,11 @@ async def enqueue_body(
 @asynccontextmanager
 async def _reached(app: Limpet, wait_ms: int | None) -> AsyncIterator[None]:
     """With the app's store open: at once, or as soon as it can be reached while the command waits anyway."""
-    deadline_s = time.monotonic() + (wait_ms or 0) / 1000
-    while True:
-        try:
-            await app.store.open()
-            break
-        except StoreUnreachable as error:
-            if time.monotonic() < deadline_s:
-                await asyncio.sleep(AGAIN_S)
-                continue
-            message = error.message.removesuffix("; nothing was sent")
-            raise StoreUnreachable(f"{message}; the job is not stored", verb="enqueue", fix=error.fix) from error
+    try:
+        await reach(app.store, wait_ms or 0)
+    except StoreUnreachable as error:
+        message = error.message.removesuffix("; nothing was sent")
+        raise StoreUnreachable(f"{message}; the job is not stored", verb="enqueue", fix=error.fix) from error
     async with app:
         yield
 

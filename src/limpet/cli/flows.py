@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from limpet.cli.bulk import run_action
-from limpet.cli.terminal import Terminal
+from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.words import Showing, bulk_options, command, duration
 from limpet.core.jobs.state import STATES, State
 from limpet.core.text.duration import text_of_ms
@@ -24,10 +24,10 @@ LOOK_S: Final = 0.2  # how often a flow is looked at while someone waits for it
 
 
 @asynccontextmanager
-async def _flows(terminal: Terminal) -> AsyncIterator[Flows]:
+async def _flows(terminal: Terminal, *, wait_ms: int = 0) -> AsyncIterator[Flows]:
     from limpet.ops import Flows
 
-    async with terminal.store() as store:
+    async with terminal.store(wait_ms=wait_ms) as store:
         yield Flows(store, terminal.actor)
 
 
@@ -72,7 +72,7 @@ async def show_body(terminal: Terminal, id: str, everything: bool, wait: bool, t
     from limpet.ops.flow_shape import flow_whole
 
     code = OK.exit
-    async with _flows(terminal) as flows:
+    async with _flows(terminal, wait_ms=patience_ms(timeout) if wait else 0) as flows:
         raw = await flows.resolve(id)
         if wait:
             code = await _finished(terminal, flows, raw, timeout)

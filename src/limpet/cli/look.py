@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 import click
+import msgspec
 
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command
 from limpet.core.errors import UsageError
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
+
+_NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "group_depth", "adaptive", "weight")
+_LONGEST: Final = 60  # characters of an argument that a person changed
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -72,7 +76,7 @@ async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
         )
         for s in shapes
     ]
-    terminal.table("entries", ("seq", "at", "who", "what", "on", "numbers", "why"), rows, shapes)
+    terminal.table("entries", ("seq", "at", "who", "what", "on", "change", "why"), rows, shapes)
 
 
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
@@ -85,16 +89,25 @@ async def events_body(terminal: Terminal, limit: int) -> None:
 
 
 def _numbers(data: dict[str, object]) -> str:
-    """What a limit, a weight or a breaker was set to; whatever else an entry holds is in --json."""
+    """What a limit, a weight or a breaker was set to, and which arguments became what; all else is in --json."""
     words = [str(data[name]) for name in ("bucket", "budget") if name in data]
-    words += [f"{name}={data[name]}" for name in ("rate", "burst", "concurrency", "adaptive", "weight") if name in data]
+    words += [f"{name}={data[name]}" for name in _NUMBERS if name in data]
     words += [f"for {text_of_ms(for_ms)}"] if isinstance(for_ms := data.get("for_ms"), int) else []
+    words += [f"as {data['new']}"] if "new" in data else []
+    before, after = data.get("before"), data.get("after")
+    if isinstance(before, dict) and isinstance(after, dict):
+        words += [f"{name}: {_shown(before, name)} → {_shown(after, name)}" for name in {**before, **after}]
     return " ".join(words)
+
+
+def _shown(args: dict[str, object], name: str) -> str:
+    text = msgspec.json.encode(args[name]).decode() if name in args else "nothing"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _thing(data: dict[str, str]) -> str:
     """What an entry is about when it is not about one job."""
-    return data.get("gate") or data.get("flow") or data.get("schedule") or data.get("name") or ""
+    return data.get("key") or data.get("queue") or data.get("flow") or data.get("schedule") or data.get("name") or ""
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from limpet.cli.terminal import Terminal
+from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.words import command, complete_queue, complete_task, duration
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import LIVE, STATES, State
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import TIMED_OUT
-from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
     from limpet.core.jobs.view import Counts
@@ -105,9 +104,7 @@ async def drain_body(
     from limpet.ops.stops import gate_words
 
     key = _gate(queue, task, everything)
-    if wait:
-        tell_refusals_at_once(False)
-    async with terminal.operator() as operator:
+    async with terminal.operator(wait_ms=patience_ms(timeout) if wait else 0) as operator:
         await operator.drain(key, reason=reason)
         if not wait:
             _done(terminal, key, "draining")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from limpet.ops import Operator
     from limpet.ops.bulk import Progress
     from limpet.stores.base import Store
+
+
+AGAIN_S: Final = 0.2  # how often a store that is away is asked again while a command waits
+RIDDEN_MS: Final = 5_000  # how long one that waits without an end is patient with a store that is away
 
 
 class Terminal:
@@ -46,12 +52,12 @@ class Terminal:
         return storable(f"{user}@{socket.gethostname()}")  # a name in the environment may be no text
 
     @asynccontextmanager
-    async def store(self, *, create: bool = False) -> AsyncIterator[Store]:
+    async def store(self, *, create: bool = False, wait_ms: int = 0) -> AsyncIterator[Store]:
         """The store of this command; only commands that may begin one create a missing file."""
         url = self.openable(create=create)
         store = open_store(url, self.config.namespace.value)
         try:
-            await store.open()
+            await reach(store, wait_ms)
             yield store
         finally:
             await store.close()
@@ -76,11 +82,11 @@ class Terminal:
         return url.value
 
     @asynccontextmanager
-    async def operator(self, *, create: bool = False) -> AsyncIterator[Operator]:
+    async def operator(self, *, create: bool = False, wait_ms: int = 0) -> AsyncIterator[Operator]:
         """The operator API over this command's store, in the name of whoever types."""
         from limpet.ops import Operator
 
-        async with self.store(create=create) as store:
+        async with self.store(create=create, wait_ms=wait_ms) as store:
             yield Operator(store, self.actor)
 
     # -- answers
@@ -151,6 +157,24 @@ class Terminal:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def patience_ms(timeout_ms: int | None) -> int:
+    """How long a command that waits is patient with a store that is away."""
+    return RIDDEN_MS if timeout_ms is None else timeout_ms
+
+
+async def reach(store: Store, wait_ms: int) -> None:
+    """Open a store: at once, or as soon as it can be reached while the command waits anyway."""
+    until_s = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            await store.open()
+            return
+        except StoreUnreachable:
+            if time.monotonic() >= until_s:
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 def say_error(code: str, message: str, fix: str, *, as_json: bool) -> None:

@@ -15,12 +15,12 @@ from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, Explained, JobHandle
-from limpet.client.late import EnqueueTimeout, NotStored
+from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_early
 from limpet.client.options import CallOptions
 from limpet.client.producer import Producer
 from limpet.client.registry import Published
 from limpet.client.work import JobSpec, Work
-from limpet.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
+from limpet.core.errors import InvalidOption, StoreUnreachable, UnknownQueue, UsageError
 from limpet.core.flows.refs import with_refs
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes
@@ -33,6 +33,7 @@ from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.stores.asking import joining
 from limpet.stores.base import Store
 from limpet.stores.callers import joined
+from limpet.stores.sending import followed
 
 # Building jobs is pure computation: after this many the loop gets a turn, so a big batch delays no other task for long.
 _TURN: Final = 500
@@ -188,13 +189,15 @@ class Client:
     async def _in_time(self, verb: str, asked: Awaitable[T]) -> T:
         """What is asked of the store before a job is stored."""
         timeout_s = self._settings.enqueue_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asked
-        except TimeoutError as error:
-            raise StoreTimeout(
-                f"the store did not answer within {timeout_s:g} s; nothing was stored", verb=verb, fix="ask again"
-            ) from error
+        with followed() as sending:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await asked
+            except TimeoutError as error:
+                raise too_early(verb, timeout_s, sending) from error
+            except StoreUnreachable as error:
+                message = error.message.removesuffix(NOTHING_SENT)
+                raise StoreUnreachable(f"{message}; nothing was stored", verb=verb, fix=error.fix) from error
 
     async def enqueue_many(
         self,

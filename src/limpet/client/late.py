@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from limpet.core.errors import StoreTimeout, StoreUnreachable
 from limpet.core.jobs.ids import id_text
 from limpet.stores.sending import Sending
+
+NOTHING_SENT: Final = "; nothing was sent"  # an engine's words for a call that never reached its server
+_LOOK: Final = "see whether the server runs and the URL is right"
 
 
 class Asked:
@@ -56,14 +60,23 @@ def late(asked: Asked, timeout_s: float, sending: Sending) -> EnqueueTimeout | N
     """The error for a call whose time is over."""
     if not sending.refused:
         return EnqueueTimeout(asked, timeout_s)
-    why = f" ({sending.why})" if sending.why else ""
-    return NotStored(
-        asked,
-        f"{sending.where} could not be reached within {timeout_s:g} s{why}",
-        "see whether the server runs and the URL is right",
+    return NotStored(asked, _unreached(timeout_s, sending), _LOOK)
+
+
+def too_early(verb: str, timeout_s: float, sending: Sending) -> StoreTimeout | StoreUnreachable:
+    """The error of what is asked before a job is stored, when the time is over."""
+    if sending.refused:
+        return StoreUnreachable(f"{_unreached(timeout_s, sending)}; nothing was stored", verb=verb, fix=_LOOK)
+    return StoreTimeout(
+        f"the store did not answer within {timeout_s:g} s; nothing was stored", verb=verb, fix="ask again"
     )
+
+
+def _unreached(timeout_s: float, sending: Sending) -> str:
+    why = f" ({sending.why})" if sending.why else ""
+    return f"{sending.where} could not be reached within {timeout_s:g} s{why}"
 
 
 def not_stored(asked: Asked, error: StoreUnreachable) -> NotStored:
     """The engine's own error for a call that never reached the store, with what it means for the jobs."""
-    return NotStored(asked, error.message.removesuffix("; nothing was sent"), error.fix)
+    return NotStored(asked, error.message.removesuffix(NOTHING_SENT), error.fix)

@@ -76,7 +76,7 @@ class Edit:
         if fault is not None:
             raise InvalidArguments(
                 f"{view.lane.task} cannot take these arguments (job {id_text(view.id)}): {fault}",
-                fix="nothing was changed; correct the arguments, or --dry-run shows what they become",
+                fix="nothing was changed; correct the arguments",
             )
 
 

@@ -33,4 +33,4 @@ async def latest(
 
 def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:
     """Whether an event is of one of these kinds, by their beginnings, and about one of these gates; None: any."""
-    return (not kinds or entry.kind.startswith(kinds)) and (gates is None or facts_of(entry).get("gate") in gates)
+    return (not kinds or entry.kind.startswith(kinds)) and (gates is None or facts_of(entry).get("key") in gates)

@@ -44,8 +44,12 @@ def explain(
     attempts: Sequence[AttemptView] = (),
     sessions: Sequence[SessionView] = (),
     urgent: Page | None = None,
+    executor: str = "async",
 ) -> Explanation:
-    """Say in words where the job stands at `now_ms`; `urgent` are the ready jobs that are more urgent."""
+    """Say in words where the job stands at `now_ms`.
+
+    `urgent` are the ready jobs that are more urgent, `executor` is where its task runs.
+    """
     view = standing.view
     reasons: Iterator[Reason]
     if view.state in (State.succeeded, State.cancelled, State.dead):
@@ -53,7 +57,7 @@ def explain(
     elif view.state is State.running:
         reasons = _running(view, sessions, now_ms)
     else:
-        reasons = _waiting(standing, attempts, sessions, urgent, now_ms)
+        reasons = _waiting(standing, attempts, sessions, urgent, executor, now_ms)
     return Explanation(id_text(view.id), view.state, view.lane.task, view.lane.queue, tuple(reasons))
 
 
@@ -113,6 +117,7 @@ def _waiting(
     attempts: Sequence[AttemptView],
     sessions: Sequence[SessionView],
     urgent: Page | None,
+    executor: str,
     now_ms: int,
 ) -> Iterator[Reason]:
     view = standing.view
@@ -135,7 +140,7 @@ def _waiting(
             {"lost": view.lost},
         )
     if view.state is State.ready:
-        yield position(standing, sessions, urgent, free=not shut)
+        yield position(standing, sessions, urgent, executor, free=not shut)
     if view.expires_at_ms is not None:
         yield Reason(
             "expires",

@@ -47,7 +47,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
-from limpet.ops.position import more_urgent
+from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import RepairReport, repair
 from limpet.ops.rerun import FINAL, Rerun
@@ -111,6 +111,7 @@ class Operator:
             attempts=found.attempts,
             sessions=await self.store.sessions(),
             urgent=await more_urgent(self.store, found.view),
+            executor=await executor_of(self.store, found.view),
         )
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
@@ -151,9 +152,9 @@ class Operator:
             or gate.rule.group_depth is not None
         ]
 
-    async def waiters(self, gates: Sequence[Gate]) -> Waiters:
-        """How many ready jobs each of these gates stops now; a bounded look."""
-        return await waiters(self.store, gates, self.now_ms())
+    async def waiters(self, limits: Sequence[Gate]) -> Waiters:
+        """How many ready jobs each of these stops now; a bounded look."""
+        return await waiters(self.store, limits, self.now_ms())
 
     async def breakers(self) -> list[Gate]:
         """Every breaker that has been declared, tripped or counted, and every other gate that is open as one.
@@ -416,29 +417,29 @@ class Operator:
 
     # -- correcting gates
 
-    async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
-        """Stop claims through a gate: `all`, `queue:NAME` or `task:NAME`. Running jobs go on.
+    async def pause(self, key: str, *, reason: str = "", new: bool = False) -> Gate:
+        """Stop claims of `key`: `all`, `queue:NAME` or `task:NAME`. Running jobs go on.
 
         A pause without a reason leaves one that is there as it is; with a reason it takes its place.
         """
-        await self._met(gate, new=new)
-        before = await gate_of(self.store, gate)
+        await self._met(key, new=new)
+        before = await gate_of(self.store, key)
         if before is not None and before.paused is not None and not reason:
             return before
         pause = Pause(self.actor, reason, self.now_ms())
-        return await self._change(GateChange(gate, pause=pause), "pause", reason)
+        return await self._change(GateChange(key, pause=pause), "pause", reason)
 
-    async def resume(self, gate: str, *, reason: str = "") -> Gate:
+    async def resume(self, key: str, *, reason: str = "") -> Gate:
         """Undo a pause or a drain."""
-        await self._met(gate, new=False)
-        return await self._change(GateChange(gate, resume=True), "resume", reason)
+        await self._met(key, new=False)
+        return await self._change(GateChange(key, resume=True), "resume", reason)
 
-    async def drain(self, gate: str, *, reason: str = "") -> Gate:
+    async def drain(self, key: str, *, reason: str = "") -> Gate:
         """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
-        if gate.partition(":")[0] not in ("all", "queue", "task"):
-            raise InvalidOption(f"{gate!r} cannot be drained", fix="all, queue:NAME or task:NAME")
-        await self._met(gate, new=False)
-        return await self._change(GateChange(gate, drain=True), "drain", reason)
+        if key.partition(":")[0] not in ("all", "queue", "task"):
+            raise InvalidOption(f"{key!r} cannot be drained", fix="all, queue:NAME or task:NAME")
+        await self._met(key, new=False)
+        return await self._change(GateChange(key, drain=True), "drain", reason)
 
     async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
         """Set a rate, a ceiling, buckets or budgets by hand; they win over what the code declares until cleared.
@@ -449,7 +450,7 @@ class Operator:
         await self._met(gate, new=new)
         asked = await change.rules(self.store, gate)
         changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
-        return await self._change_all(changes, "limit", reason)
+        return await self._change_all(changes, "limit.set", reason)
 
     async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
         """What `set_limit` would set."""
@@ -465,7 +466,7 @@ class Operator:
         if not found:
             await self._met(gate, new=False)
         meant = [one.key for one in found if not one.declared] or [one.key for one in found] or [gate]
-        return await self._change_all([(await cleared(self.store, one), {}) for one in meant], "unlimit", reason)
+        return await self._change_all([(await cleared(self.store, one), {}) for one in meant], "limit.clear", reason)
 
     async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
@@ -490,8 +491,9 @@ class Operator:
     ) -> tuple[Gate, ...]:
         entries = []  # before the change: what cannot be logged is not done
         for change, data in changes:
-            facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
-            entries.append(Decision(f"gate.{verb}", self.actor, reason, facts).entry(self._asked_ms))
+            facts = {"key": change.key, **{name: value for name, value in data.items() if value is not None}}
+            kind = verb if "." in verb else f"{change.key.partition(':')[0]}.{verb}"  # queue.pause, breaker.trip
+            entries.append(Decision(kind, self.actor, reason, facts).entry(self._asked_ms))
         gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
         await self.store.append(entries)
         return tuple(gates)
@@ -500,7 +502,10 @@ class Operator:
         """Refuse a gate that nothing uses, which is most likely a typing error."""
         kind, _, name = gate.partition(":")
         if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
-            raise InvalidOption(f"{gate!r} is not a gate", fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME")
+            raise InvalidOption(
+                f"{gate!r} names nothing that can be paused, limited or tripped",
+                fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME",
+            )
         checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
         if not new and kind != "all":
             await require(self.store, cast(Kind, kind), name)

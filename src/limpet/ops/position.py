@@ -13,10 +13,13 @@ from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Inspection, JobView, Page, Query, Term
 from limpet.core.text.duration import text_of_ms
+from limpet.ops.declared import declared_tasks
 from limpet.ops.reason import Reason
 from limpet.stores.base import Store
 
 MOST_URGENT: Final = 1_000  # ready jobs of more urgent priorities that are counted
+JOB: Final = "job"  # the places that every job takes, whatever its executor
+_NOUNS: Final = {JOB: ("place", "places"), "thread": ("thread", "threads"), "process": ("job process", "job processes")}
 
 
 class Places(Struct, frozen=True):
@@ -39,6 +42,13 @@ class Said(Struct, frozen=True):
     per_second: float = 0.0  # jobs that it ended lately
 
 
+async def executor_of(store: Store, view: JobView) -> str:
+    """Where a job runs, as its task is published; one that was lost twice runs alone in a process (D10)."""
+    if view.lost >= 2:
+        return "process"
+    return next((task.executor for task in await declared_tasks(store) if task.name == view.lane.task), "async")
+
+
 async def more_urgent(store: Store, view: JobView) -> Page | None:
     """The ready jobs that are more urgent than a ready one, up to a bound; None where there can be none."""
     if view.state is not State.ready or not view.lane.priority:
@@ -47,11 +57,15 @@ async def more_urgent(store: Store, view: JobView) -> Page | None:
     return await store.find(Query(states=frozenset({State.ready}), terms=terms, limit=MOST_URGENT, newest_first=False))
 
 
-def position(standing: Inspection, sessions: Sequence[SessionView], urgent: Page | None, *, free: bool) -> Reason:
-    """Where a ready job stands; `free`: no limit, pause or breaker stops it."""
+def position(
+    standing: Inspection, sessions: Sequence[SessionView], urgent: Page | None, executor: str, *, free: bool
+) -> Reason:
+    """Where a ready job stands; `free`: no limit, pause or breaker stops it. `executor` is its task's."""
     view = standing.view
     able = [session for session in sessions if _can(session, view)]
-    before = [job for job in urgent.jobs if any(_can(session, job) for session in able)] if urgent is not None else []
+    found = () if urgent is None else urgent.jobs
+    # Of workers that are not there yet nobody knows what they can run.
+    before = [job for job in found if not sessions or any(_can(session, job) for session in able)]
     capped = standing.ahead_capped or (urgent is not None and urgent.cursor is not None)
     more = " or more" if capped else ""
     data: dict[str, object] = {"ahead": standing.ahead, "more_urgent": len(before), "capped": capped}
@@ -64,7 +78,7 @@ def position(standing: Inspection, sessions: Sequence[SessionView], urgent: Page
     if not (free and standing.able):
         return Reason("position", text, None, data)
     said = [_said(session) for session in able]
-    taken = _taken(said, view, data)
+    taken = _taken(said, view.lane.priority, executor, data)
     if not words:
         text += ("; " if taken else " and ") + (taken or "starts when a worker that can run it has a free place")
     else:
@@ -85,20 +99,31 @@ def _said(session: SessionView) -> Said:
         return Said()  # an agent, or a worker of another release
 
 
-def _taken(said: Sequence[Said], view: JobView, data: dict[str, object]) -> str:
-    """That every place of every worker that could run the job is taken; empty where one is free, or none is known."""
-    known = [each.places["job"] for each in said if "job" in each.places]
-    priority = view.lane.priority
-    if not known or len(known) < len(said) or any(places.free(priority) for places in known):
-        return ""
+def _taken(said: Sequence[Said], priority: int, executor: str, data: dict[str, object]) -> str:
+    """That no worker that could run the job has a place for it; empty where one has, or where that is not known."""
+    for kind in (JOB, executor):
+        known = [each.places[kind] for each in said if kind in each.places]
+        if known and len(known) == len(said) and not any(places.free(priority) for places in known):
+            return _all_taken(known, kind, priority, data)
+    full = [
+        any(places.free(priority) < 1 for kind, places in each.places.items() if kind in (JOB, executor))
+        for each in said
+    ]
+    return "every worker that can run it is full" if full and all(full) else ""
+
+
+def _all_taken(known: Sequence[Places], kind: str, priority: int, data: dict[str, object]) -> str:
     size, kept = sum(each.places for each in known), sum(each.reserve for each in known)
     running = sum(each.ordinary + each.urgent for each in known)
-    data |= {"places": size, "reserve": kept, "running": running}
+    one, many = _NOUNS.get(kind, _NOUNS[JOB])
+    data |= {"kind": many, "places": size, "reserve": kept, "running": running}
     workers = "the one worker" if len(known) == 1 else f"the {len(known)} workers"
-    reserve = (
-        f", and {kept} more {'is' if kept == 1 else 'are'} kept for urgent jobs" if kept and priority > URGENT else ""
-    )
-    return f"all {size} places of {workers} that can run it are taken{reserve}"
+    what = f"the only {one} of {workers} that can run it is taken"
+    if size != 1:
+        what = f"all {size} {many} of {workers} that can run it are taken"
+    if not kept or priority <= URGENT:
+        return what
+    return f"{what}, and {kept} more {'is' if kept == 1 else 'are'} kept for urgent jobs"
 
 
 def _estimate(said: Sequence[Said], first: int, data: dict[str, object]) -> str:

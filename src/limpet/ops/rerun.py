@@ -73,18 +73,21 @@ class Rerun:
                 words[id], self.made[id] = "rerun", job.id
             else:
                 words[id], self.holders[id_text(id)] = "unique_held", id_text(answer.id)
+        if self.holders:
+            self._note("--no-unique runs a job without its unique key, beside the job that holds it")
         return [words[id] for id in ids]
 
     def _passed_over(self, view: JobView | None) -> str:
         if view is None:
             return "gone"
         if view.state is not State.dead:
+            self._note(f"job {id_text(view.id)} is {view.state}, and runs by itself; only finished jobs are run again")
             return "not_finished"
         self._note(f"job {id_text(view.id)} is dead, and keeps its id: retry it")
         return "dead"
 
     def _note(self, words: str) -> None:
-        if len(self.notes) < _TOLD:
+        if len(self.notes) < _TOLD and words not in self.notes:
             self.notes.append(words)
 
     async def _copy(self, view: JobView) -> tuple[Job, tuple[GateRule, ...]]:

@@ -394,7 +394,7 @@ def counts_shape(counts: Counts) -> Shape:
             "cancelled": counts.cancelled,
             "discarded": counts.discarded,
             "leases_lost": counts.lost,
-            "settlements_refused": counts.stale,
+            "late_ends_refused": counts.stale,
         },
     }
 

@@ -366,7 +366,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
     event = _EVENTS.get(type(transition), "job ended")
     if isinstance(transition, Hold) and transition.trips:
-        about["gate"] = transition.gate
+        about["key"] = transition.gate
         level, event = logging.ERROR, "closed the key of a job: the provider has no money or quota left"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 

@@ -192,6 +192,9 @@ class Fetcher(Part):
         if claim.jobs:
             signal.empty_for = None
             self._watch_stuck()
+            if sum(job.lane.priority <= URGENT for job in claim.jobs) >= max(1, want.limit - want.aged):
+                # Urgent jobs may be left, for the places that are kept for them.
+                self._shared.local_queue.demand.urgent.news()
         elif not claim.again:
             signal.empty_for = None if signal.told else want.reach
             self._set_alarm(claim)

@@ -113,7 +113,7 @@ class PatientStore:
                 # Only a call that has failed shows that the store is back: a wait for wake-ups ends without it.
                 if failures and self._troubled:
                     self._troubled = False
-                    worker_log(logging.WARNING, "store is back", verb=verb)
+                    worker_log(logging.WARNING, "store is back")
                 if failures:
                     self._on_back()
                 return answer
@@ -121,7 +121,7 @@ class PatientStore:
     def _note_trouble(self, verb: str, error: StoreError) -> None:
         if not self._troubled:
             self._troubled = True
-            worker_log(logging.WARNING, "store is away", verb=verb, code=error.code, error=error, **self._hint)
+            worker_log(logging.WARNING, "store is away", code=error.code, error=error, **self._hint)
 
 
 def pause_s(failures: int, rng: random.Random) -> float:
@@ -133,7 +133,7 @@ def pause_s(failures: int, rng: random.Random) -> float:
 def cut_off(verb: str, silent_s: float, last: StoreError) -> WorkerCutOff:
     """The error of a worker that has not reached the store for too long; `last` is the newest error of the store."""
     return WorkerCutOff(
-        f"no {verb} reached the store for {silent_s:.0f} s: {last.message}",
+        f"the store was not reached for {silent_s:.0f} s: {last.message}",
         verb=verb,
         fix="check the store, then start the worker again",
     )

@@ -184,7 +184,7 @@ class Settler(Part):
             # One of them is more than the engine can write, and nothing of the batch was written: find it.
             worker_log(
                 logging.ERROR,
-                "the store refused a batch of settlements, writing them one by one",
+                "the store refused a batch of ends of jobs, writing them one by one",
                 count=len(batch),
                 error=repr(error),
             )
@@ -281,7 +281,7 @@ class Settler(Part):
         self._report.stale += 1
         worker_log(
             logging.WARNING,
-            "settlement refused",
+            "late end refused",
             job_id=id_text(transition.id),
             transition=type(transition).__name__,
             answer=answer,

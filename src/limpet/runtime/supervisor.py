@@ -296,7 +296,7 @@ class Supervisor:
                 self._part_fell("recovery", error)
         else:
             recovering.cancel()  # the leases run out by themselves
-            worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
+            worker_log(logging.ERROR, "could not hand on the jobs of a child that ended", pid=child.pid)
 
     async def _end_groups(self, child: ChildProcess) -> None:
         """End the processes in which its jobs ran: the jobs go to other workers, and must not run twice at once."""
@@ -326,7 +326,7 @@ class Supervisor:
         spent = {id: costs for said in child.unwritten for id, costs in said.spent.items()}
         worker_log(
             logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
-            "settling for a child that ended",
+            "handing on the jobs of a child that ended",
             pid=child.pid,
             how=how,
             held=len(held),
@@ -345,7 +345,7 @@ class Supervisor:
             except Exception as error:  # what the child could not write may be what cannot be written
                 worker_log(
                     logging.ERROR,
-                    "the store refused a batch of settlements, writing them one by one",
+                    "the store refused a batch of ends of jobs, writing them one by one",
                     error=repr(error),
                 )
                 for known_end, sentence in zip(told, judged, strict=True):

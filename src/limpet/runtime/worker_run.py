@@ -325,7 +325,7 @@ class WorkerRun:
         if self._tailer is not None:
             await self._tailer.stop()
         if left:
-            worker_log(logging.ERROR, "could not write settlements", count=left)
+            worker_log(logging.ERROR, "could not write the ends of jobs", count=left)
             self._plan.events.on_unwritten(*self._settle_queue.left())
 
     def _grace_s(self) -> float:

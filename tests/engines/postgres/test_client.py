@@ -181,9 +181,9 @@ async def test_who_still_waits_when_the_store_is_closed_is_told(quiet: Client) -
         sleeping = asyncio.create_task(quiet.row(WAIT, verb="settle"))
         await until_waiting(server, 1)
         quiet.drop()
-    with pytest.raises(StoreUnreachable, match="the store was closed after it was sent"):
+    with pytest.raises(StoreUnreachable, match="the store was closed after the call was sent"):
         await sleeping
-    with pytest.raises(StoreUnreachable, match="the store was closed before it was sent"):
+    with pytest.raises(StoreUnreachable, match="the store was closed before the call was sent"):
         await quiet.row(PID, verb="settle")
 
 

@@ -80,7 +80,7 @@ async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, c
     waiting = asyncio.create_task(client.row(SLEEP, (60,), verb="pay", repeat=False))
     await under_way(server)
     server.kill()
-    with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
+    with pytest.raises(StoreUnreachable, match="so it may have happened") as caught:
         await waiting
     assert caught.value.fix == "check whether the job was stored before you retry"
 
@@ -162,7 +162,7 @@ async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_i
     await pid(client)
     server.freeze()
     start = time.monotonic()
-    with pytest.raises(StoreTimeout, match=r"did not answer within 0\.5 s; it may have happened all the same"):
+    with pytest.raises(StoreTimeout, match=r"did not answer within 0\.5 s; the call may have happened all the same"):
         await client.rows(PID, verb="test", timeout_s=0.5)
     assert 0.4 < time.monotonic() - start < SOON_S
     with pytest.raises(StoreUnreachable):
@@ -189,7 +189,7 @@ async def test_an_answer_that_got_lost_and_no_server_until_the_deadline_may_have
     waiting = asyncio.create_task(client.rows(SLEEP, (60,), verb="settle", timeout_s=4))
     await under_way(server)
     server.kill()
-    with pytest.raises(StoreTimeout, match="it may have happened all the same"):
+    with pytest.raises(StoreTimeout, match="the call may have happened all the same"):
         await waiting
 
 

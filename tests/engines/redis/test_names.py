@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import pytest
 
+from limpet.core.endings.effect import BLANK, MADE, STOPPED
 from limpet.stores.redis.fields import LAYOUTS, RECORD, VALUES, Bytes
 from limpet.stores.redis.keys import KEYS
 from limpet.stores.redis.names import UnknownName, resolve
 from tests.engines.redis.audit import names_of
+from tests.servers.flavours import REDIS
+from tests.servers.redis import shared
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,11 @@ from tests.engines.redis.audit import names_of
         ("BODY + NOTES", "256 + 8"),
         ("LANE_WAITS .. key", '"w" .. key'),
         ("local STANDING, notes", "local STANDING, notes"),
+        (
+            "MADE.success",
+            '({ ["to"] = 4, ["word"] = "succeeded", ["record"] = "again", ["blame"] = true, ["verdict"] = "ok", '
+            '["if_cancelling"] = "" })',
+        ),
     ],
 )
 def test_a_name_stands_for_what_the_server_knows(written: str, stands_for: str) -> None:
@@ -41,11 +51,26 @@ def test_a_name_stands_for_what_the_server_knows(written: str, stands_for: str) 
 
 
 @pytest.mark.parametrize(
-    "wrong", ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)", "HAS(f(g(x)), KIDS)"]
+    "wrong",
+    ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)", "HAS(f(g(x)), KIDS)", "MADE.succes"],
 )
 def test_a_name_that_stands_for_nothing_is_refused_when_the_script_is_built(wrong: str) -> None:
-    with pytest.raises(UnknownName, match=r"see (keys|fields)\.py"):
+    with pytest.raises(UnknownName, match=r"see (keys|fields|core/endings/effect)\.py"):
         resolve(f"return {wrong}")
+
+
+@pytest.mark.parametrize("name", ["blank", "stopped", *MADE])
+def test_what_core_has_made_comes_to_the_server_as_it_is(name: str) -> None:
+    made: Any = {"blank": BLANK, "stopped": STOPPED, **MADE}[name]
+    found = msgspec.msgpack.decode(shared(REDIS).ask("EVAL", resolve(f"return cmsgpack.pack(MADE.{name})"), 0))
+    assert without_none(found) == without_none(msgspec.to_builtins(made))
+
+
+def without_none(value: Any) -> Any:
+    """Lua has no empty map, and a field without a value is none."""
+    if not isinstance(value, dict):
+        return value
+    return {name: without_none(each) for name, each in value.items() if each not in (None, {}, [])}
 
 
 def test_names_of_values_and_of_layouts_do_not_meet() -> None:

@@ -210,7 +210,7 @@ async def test_closing_tells_those_who_wait_and_leaves_no_connection(server: Red
     waiting = asyncio.create_task(route.call("get", "GET", KEY))
     await asyncio.sleep(0.05)
     route.drop()
-    with pytest.raises(StoreUnreachable, match="closed before it was sent"):
+    with pytest.raises(StoreUnreachable, match="closed before the call was sent"):
         await waiting
     server.thaw()
     route = Route(parse_redis(server.url), TAG)

@@ -71,7 +71,7 @@ async def refusal(route: Route, error: type[StoreError], deadline_s: float = 2) 
     assert time.monotonic() - start < PATIENCE_S
     assert type(by_script.value) is type(by_command.value) is error
     assert by_script.value.verb == "enqueue"
-    assert "enqueue" in by_script.value.message
+    assert by_script.value.message.startswith("redis://")
     assert "127.0.0.1" in by_script.value.message
     assert by_script.value.fix
     return by_script.value

@@ -16,7 +16,7 @@ from limpet.core.errors import SchemaOutdated
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Serves
 from limpet.core.jobs.state import State
-from limpet.stores.sqlite import SqliteStore, connection, guest, settle
+from limpet.stores.sqlite import SqliteStore, connection, effect, guest
 from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.statements import sources
 from limpet_contract.hand import failure
@@ -211,7 +211,7 @@ async def test_effects_that_were_noted_under_another_lease_are_not_repeated(
     assert await store.settle_on(conn, first.id, first.token, b'"first"')
     conn.commit()
     with monkeypatch.context() as other:
-        other.setattr(settle, "SETTLED", 0)
+        other.setattr(effect, "SETTLED", 0)
         await store.settle("its supervisor", 1, [Lose(first.id, first.token)])
     again = await claimed(store, "second")
     assert again.token > first.token

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from limpet.core.endings.transition import Snooze, Succeed
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import (
     CycleFound,
     InvalidOption,
@@ -230,7 +231,7 @@ async def test_what_can_never_be_written_is_not_called_an_outage(tmp_path: Path)
     await store.beat(Beat("s", 15_000, Serves()))
     (held,) = (await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))).jobs
     with pytest.raises(OverflowError) as caught:
-        await store.settle("s", 1, [Snooze(held.id, held.token, 1 << 80)])
+        await store.enqueue([replace(job(2), due_at_ms=1 << 80)])
     assert not isinstance(caught.value, StoreError)
     (settled,) = await store.settle("s", 2, [Succeed(held.id, held.token)])
     assert settled.answer == "done"

@@ -133,6 +133,18 @@ class TestCancel:
         assert await bench.cancel(id) == ["cancelling"]
         assert await bench.cancel(id, force=True) == ["cancelled"]
 
+    @pytest.mark.parametrize("force", [False, True])
+    async def test_a_running_job_that_is_cancelled_without_a_reason_says_so(self, bench: Bench, force: bool) -> None:
+        id = await bench.add()
+        hand = bench.hand()
+        job = await hand.take()
+        await bench.cancel(id, force=force, reason="")
+        if not force:
+            await hand.snooze(job, 1_000)
+        assert (await bench.view(id)).reason == "cancelled"
+        (record,) = await bench.store.attempts(id)
+        assert (record.outcome, record.message) == ("cancelled", "cancelled")
+
     async def test_dependents_are_cancelled_in_the_step_of_the_request(self, bench: Bench) -> None:
         parent = await bench.add()
         child = await bench.add(after=(parent,))

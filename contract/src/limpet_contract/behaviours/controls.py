@@ -101,8 +101,11 @@ class TestDrain:
     async def test_a_draining_place_refuses_new_jobs_and_works_off_the_rest(self, bench: Bench, key: str) -> None:
         id = await bench.add()
         await bench.change(GateChange(key, drain=True))
-        with pytest.raises(QueueDraining):
+        with pytest.raises(QueueDraining) as refused:
             await bench.put(bench.job())
+        what = "everything" if key == "all" else key.replace(":", " ", 1)
+        assert refused.value.message == f"{what} is draining and takes no new jobs"
+        assert refused.value.fix.startswith("limpet resume ")
         assert await bench.hand().drain() == [id]
         await bench.change(GateChange(key, resume=True))
         await bench.add()

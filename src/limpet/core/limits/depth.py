@@ -58,8 +58,12 @@ def queue_full(queue: str, group: str | None, waiting: int, most: int, brought: 
 
 
 def queue_draining(gate: str, index: int | None = None) -> QueueDraining:
-    """The refusal of new jobs by everything, a queue or a task that only works off what it has."""
+    """The refusal of new jobs by everything, a queue or a task that only works off what it has.
+
+    `index` says which of several jobs it was.
+    """
     kind, _, name = gate.partition(":")
     which = "--all" if kind == "all" else name if kind == "queue" else f"--task {name}"
     item = "" if index is None else f" (item {index})"
-    return QueueDraining(f"{gate} is draining and takes no new jobs{item}", fix=f"limpet resume {which}")
+    what = "everything" if kind == "all" else f"{kind} {name}"
+    return QueueDraining(f"{what} is draining and takes no new jobs{item}", fix=f"limpet resume {which}")

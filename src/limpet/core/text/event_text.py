@@ -24,7 +24,8 @@ def facts_of(entry: Entry) -> dict[str, Any]:
         found = msgspec.json.decode(entry.data, type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
-    unit, _, _ = base_of(str(found.get("gate", "")).removeprefix("limit:"))
+    key = str(found.pop("gate", ""))
+    unit, _, _ = base_of(key.removeprefix("limit:"))
     until_ms = found.pop("until_ms", None)
     for name in _AMOUNTS:
         if isinstance(found.get(name), int):
@@ -35,7 +36,7 @@ def facts_of(entry: Entry) -> dict[str, Any]:
         found["percent"] = found.pop("pace") * 100 / FULL
     if isinstance(until_ms, int):
         found["until"] = None if until_ms >= FOREVER_MS else iso(until_ms)
-    return found
+    return {"key": key, **found} if key else found
 
 
 def is_alarming(entry: Entry) -> bool:

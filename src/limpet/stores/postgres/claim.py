@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limpet.core.endings.transition import Bury, Failure
+from limpet.core.endings.effect import UNDECODABLE
+from limpet.core.endings.transition import Bury
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Input, Note
 from limpet.stores.packed import extra_or_none
@@ -23,9 +24,6 @@ FROM lp.claim_1(
 POSTED: Final = "SELECT lp.posted_since_1()"
 
 MOST: Final = 1 << 30
-UNDECODABLE: Final = Failure(
-    "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept"
-)
 NO_INPUTS: Final[dict[bytes, Input]] = {}
 
 

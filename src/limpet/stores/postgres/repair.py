@@ -35,13 +35,13 @@ _TOTALS: Final = {
     DISCARDED: "discarded",
 }
 _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
-    "laneless": ("unreadable", "jobs of a lane that is not stored"),
+    "laneless": ("unreadable", "jobs whose queue, task and limits are not stored"),
     "wrecks": ("vanished", "jobs that left traces and no whole record"),
     "unblocked": ("index", "blocked jobs that wait for no parent"),
     "keys": ("index", "unique keys that their jobs do not hold"),
     "leases": ("lease", "leases that do not say what runs under them"),
-    "unseen": ("index", "lanes with ready jobs that no claim sees"),
-    "lanes": ("index", "lanes that count other jobs than they store"),
+    "unseen": ("index", "lists of ready jobs that no claim sees"),
+    "lanes": ("index", "lists that count other jobs than they hold"),
     "causes": ("index", "origins that count other dead jobs than there are"),
 }
 

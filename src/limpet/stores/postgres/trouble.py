@@ -130,7 +130,7 @@ def refused(refusal: Refusal, verb: str, where: object) -> LimpetError:
         error = usage_error(refusal.code, refusal.text, refusal.hint)
     elif (known := _REASONS.get(refusal.code)) is not None:
         kind, reason, fix = known
-        error = kind(f"{verb}: {where} {reason} ({refusal.text})", verb=verb, fix=fix)
+        error = kind(f"{where} {reason} ({refusal.text})", verb=verb, fix=fix)
     else:
         at = f"; {refusal.context}" if refusal.context else ""
         error = StoreError(
@@ -150,7 +150,7 @@ def usage_error(code: str, text: str, hint: str = "") -> UsageError:
 def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
     """The answer got lost and the verb must not be asked twice."""
     error = StoreUnreachable(
-        f"{verb}: the connection to {where} ended after it was sent, so it may have happened ({lost})",
+        f"the connection to {where} ended after the call was sent, so it may have happened ({lost})",
         verb=verb,
         fix="check whether the job was stored before you retry",
     )
@@ -160,14 +160,14 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
 
 def closed(verb: str, *, sent: bool) -> StoreError:
     """The store was closed while it was under way."""
-    after = "after it was sent, so it may have happened" if sent else "before it was sent"
-    return StoreUnreachable(f"{verb}: the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
+    after = "after the call was sent, so it may have happened" if sent else "before the call was sent"
+    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
 
 
 def silent(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
     """It was sent, and the time is over."""
     error = StoreTimeout(
-        f"{verb}: {where} did not answer within {after_s:g} s; it may have happened all the same",
+        f"{where} did not answer within {after_s:g} s; the call may have happened all the same",
         verb=verb,
         fix="ask again (the same job is stored once); see whether the server stands still or a lock is held",
     )
@@ -188,9 +188,7 @@ def unreachable(cause: BaseException | None, verb: str, where: object, after_s: 
         why, fix = f" {known[1]} and", known[2]
     reason = f" ({said(cause)})" if cause is not None else ""
     within = f" within {after_s:g} s" if after_s is not None else ""
-    error = StoreUnreachable(
-        f"{verb}: {where}{why} could not be reached{within}{reason}; nothing was sent", verb=verb, fix=fix
-    )
+    error = StoreUnreachable(f"{where}{why} could not be reached{within}{reason}; nothing was sent", verb=verb, fix=fix)
     error.__cause__ = cause
     return error
 
@@ -208,7 +206,7 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
         return None
     if kind.retryable:
         return None
-    error = kind(f"{verb}: {where} {reason} ({said(cause)})", verb=verb, fix=fix)
+    error = kind(f"{where} {reason} ({said(cause)})", verb=verb, fix=fix)
     error.__cause__ = cause
     return error
 

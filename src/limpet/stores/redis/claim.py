@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.core.endings.transition import Bury, Failure
+from limpet.core.endings.effect import UNDECODABLE
+from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
 from limpet.stores.redis.keys import K
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 INPUTS_AT_ONCE: Final = 256
-UNDECODABLE: Final = Failure(
-    "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept"
-)
 
 
 @lru_cache(maxsize=256)

@@ -87,7 +87,7 @@ def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | Que
     why, at, what = answer
     index = positions[at - 1]
     if why == b"draining":
-        return queue_draining(what.decode(), index)
+        return queue_draining(what.decode(), index if len(positions) > 1 else None)
     return UnknownParent(
         f"item {index} waits for job {id_text(what)}, which is not stored",
         fix="enqueue the parent first, or in the same call",

@@ -127,7 +127,6 @@ DEFINITION: Final = Row(("queue", "task", "priority", "group", "needs", "limits"
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe"))
-FAILURE: Final = Row(("kind", "type", "message", "traceback", "cause"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
 WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
 RUN: Final = Row(("lane", "policy", "flags", "delay", "due_at", "expires", "jobs"))  # equal jobs of one enqueue
@@ -183,7 +182,6 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "SERVES": SERVES,
     "LEASE": LEASE,
     "CHARGE": CHARGE,
-    "FAILURE": FAILURE,
     "CAUSE": CAUSE,
     "WALK": WALK,
     "RUN": RUN,

@@ -10,19 +10,25 @@
 | `CLASS.queue`, `ADDED.reason` | the place in an array, the name in a map (`fields.py`) |
 | `READY`, `KIDS`, `LANE_ACTIVE` | the code of a state or counter, the bit of a flag, a letter |
 | `HAS(flags, KIDS)` | whether the bit is set |
+| `MADE.success` | an effect that core has made beforehand |
+| `MADE.blank`, `MADE.stopped` | the fields that are left out; those that are different when a job was asked to stop |
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from limpet.core.endings.effect import BLANK, MADE, STOPPED
 from limpet.stores.redis.fields import LAYOUTS, VALUES, Bytes, Map, Row
 from limpet.stores.redis.keys import KEYS
 
 _KEY: Final = re.compile(r"\bK\.(\w+)")
 _HAS: Final = re.compile(r"\bHAS\((?:((?:[^(),]|\([^()]*\))+), (\w+)\))?")
 _FIELD: Final = re.compile(rf"\b({'|'.join(LAYOUTS)})\.(\w+)(?:\.(at|format)\b)?")
+_EFFECT: Final = re.compile(r"\bMADE\.(\w+)")
 _VALUE: Final = re.compile(rf"\b({'|'.join(VALUES)})\b")
 
 
@@ -32,7 +38,7 @@ class UnknownName(LookupError):
 
 def resolve(text: str) -> str:
     """The text of a Lua file as the server can run it."""
-    for pattern, stands_for in ((_KEY, _key), (_HAS, _has), (_FIELD, _field), (_VALUE, _value)):
+    for pattern, stands_for in ((_KEY, _key), (_HAS, _has), (_EFFECT, _effect), (_FIELD, _field), (_VALUE, _value)):
         text = pattern.sub(stands_for, text)
     return text
 
@@ -79,3 +85,22 @@ def _place(layout: Bytes, name: str, part: str | None) -> str:
 def _value(found: re.Match[str]) -> str:
     value = VALUES[found[1]]
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _effect(found: re.Match[str]) -> str:
+    made = {"blank": BLANK, "stopped": STOPPED, **MADE}
+    if found[1] not in made:
+        raise UnknownName(f"{found[0]} is no effect: see core/endings/effect.py")
+    return f"({_literal(msgspec.to_builtins(made[found[1]]))})"
+
+
+def _literal(value: Any) -> str:
+    """A value of JSON as Lua writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f'["{name}"] = {_literal(each)}' for name, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "{ " + ", ".join(map(_literal, value)) + " }"
+    if isinstance(value, str):
+        assert value.isascii(), "what JSON escapes, Lua writes in another way"
+        return msgspec.json.encode(value).decode()
+    return "nil" if value is None else str(value).lower()

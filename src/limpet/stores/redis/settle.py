@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.transition import (
-    Bury,
-    Drop,
-    Failure,
-    Hold,
-    Lose,
-    Release,
-    RetryAfter,
-    Settled,
-    Snooze,
-    Succeed,
-    Suspend,
-    Transition,
-)
+from limpet.core.endings.effect import effect_of, success
+from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
-from limpet.stores.redis.record import MOST_COST, at_most
+from limpet.stores.redis.record import MOST_COST
 from limpet.stores.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -44,61 +32,13 @@ ANSWERS: Final = {
     **{ord("A") + state.code: Settled("stale", state) for state in STATES},
 }
 
-Encoded = tuple[bytes, bytes | None]  # kind, and the body of those kinds that have one
 
-
-def _failure(failure: Failure) -> tuple[str, ...]:
-    return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause)
-
-
-def _succeed(t: Succeed) -> Encoded:
-    return (b"s", None) if t.result is None or t.result == b"null" else (b"S", t.result)
-
-
-def _retry(t: RetryAfter) -> Encoded:
-    return b"r", _pack((at_most(t.delay_ms), _failure(t.failure)))
-
-
-def _bury(t: Bury) -> Encoded:
-    return b"b", _pack((_failure(t.failure),))
-
-
-def _drop(t: Drop) -> Encoded:
-    return b"d", t.reason.encode()
-
-
-def _release(t: Release) -> Encoded:
-    return b"U" if t.started else b"u", None
-
-
-def _snooze(t: Snooze) -> Encoded:
-    return b"z", _pack((at_most(t.delay_ms), t.reason))
-
-
-def _suspend(t: Suspend) -> Encoded:
-    delay_ms = -1 if t.delay_ms is None else at_most(t.delay_ms)
-    return b"p", _pack((delay_ms, *t.events))
-
-
-def _hold(t: Hold) -> Encoded:
-    return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason, t.trips))
-
-
-def _lose(t: Lose) -> Encoded:
-    return b"L" if t.proven else b"l", t.reason.encode()
-
-
-_ENCODERS: Final[dict[type, Callable[[Any], Encoded]]] = {
-    Succeed: _succeed,
-    RetryAfter: _retry,
-    Bury: _bury,
-    Drop: _drop,
-    Release: _release,
-    Snooze: _snooze,
-    Suspend: _suspend,
-    Hold: _hold,
-    Lose: _lose,
-}
+def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
+    """Its kind, and its body if it has one. A success, by far the most common end, is known to the script."""
+    if type(transition) is Succeed:
+        result = success(transition.result).result
+        return (b"s", None) if result is None else (b"S", result)
+    return b"e", _pack(effect_of(transition))
 
 
 async def settle(
@@ -115,7 +55,7 @@ async def settle(
     groups, bodies = _accounts(transitions, spent) if spent else ([], [])
     last, count = b"", 0
     for transition in transitions:
-        kind, body = _ENCODERS[type(transition)](transition)
+        kind, body = _encoded(transition)
         if body is not None:
             bodies.append(body)
         token = transition.token

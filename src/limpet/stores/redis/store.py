@@ -73,7 +73,7 @@ class RedisStore(Watches):
             notes=(
                 "durable as its AOF is: a crash of the server loses nothing with appendfsync always, 2 s with everysec",
                 f"keeps the last {url.keep:,} succeeded and cancelled jobs of each queue; dead ones all",
-                "within one millisecond jobs of a lane run in the order in which they arrived",
+                "jobs that become ready in the same millisecond run in the order in which they arrived",
             ),
         )
 

@@ -77,7 +77,7 @@ def refused(refusal: Refusal, verb: str, where: object) -> StoreError:
         )
     else:
         kind, reason, fix = known
-        error = kind(f"{verb}: {where} {reason} ({refusal.text})", verb=verb, fix=fix)
+        error = kind(f"{where} {reason} ({refusal.text})", verb=verb, fix=fix)
     error.__cause__ = refusal
     return error
 
@@ -85,7 +85,7 @@ def refused(refusal: Refusal, verb: str, where: object) -> StoreError:
 def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
     """The answer got lost and the verb must not be asked twice."""
     error = StoreUnreachable(
-        f"{verb}: the connection to {where} ended after it was sent, so it may have happened ({lost})",
+        f"the connection to {where} ended after the call was sent, so it may have happened ({lost})",
         verb=verb,
         fix="check whether the job was stored before you retry",
     )
@@ -95,14 +95,14 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
 
 def closed(verb: str, *, sent: bool) -> StoreError:
     """The store was closed while it was under way."""
-    after = "after it was sent, so it may have happened" if sent else "before it was sent"
-    return StoreUnreachable(f"{verb}: the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
+    after = "after the call was sent, so it may have happened" if sent else "before the call was sent"
+    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
 
 
 def silent(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
     """It was sent, and the time is over."""
     error = StoreTimeout(
-        f"{verb}: {where} did not answer within {after_s:g} s; it may have happened all the same",
+        f"{where} did not answer within {after_s:g} s; the call may have happened all the same",
         verb=verb,
         fix="ask again (the same job is stored once); see whether the server stands still",
     )
@@ -117,7 +117,7 @@ def unreachable(cause: BaseException | None, verb: str, where: object, after_s: 
     reason = f" ({said(cause)})" if cause is not None else ""
     within = f" within {after_s:g} s" if after_s is not None else ""
     error = StoreUnreachable(
-        f"{verb}: {where} could not be reached{within}{reason}; nothing was sent",
+        f"{where} could not be reached{within}{reason}; nothing was sent",
         verb=verb,
         fix="see whether the server runs and the URL is right",
     )
@@ -129,12 +129,12 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
     """The error for a connection that no waiting will open; None where waiting may help."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         error = StoreError(
-            f"{verb}: the certificate of {where} cannot be trusted ({cause.verify_message})",
+            f"the certificate of {where} cannot be trusted ({cause.verify_message})",
             verb=verb,
             fix="name the right host, or its authority with ?ca=FILE",
         )
     elif isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-        error = StoreError(f"{verb}: {where} does not speak TLS", verb=verb, fix="write redis:// instead of rediss://")
+        error = StoreError(f"{where} does not speak TLS", verb=verb, fix="write redis:// instead of rediss://")
     else:
         return None
     error.__cause__ = cause

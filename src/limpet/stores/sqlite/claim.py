@@ -9,8 +9,8 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest
 from limpet.stores.packed import PLAIN, extra_or_none
 from limpet.stores.sqlite import graph, lanes
+from limpet.stores.sqlite.give_back import charges_of
 from limpet.stores.sqlite.handout import Row, claimed
-from limpet.stores.sqlite.settle import charges_of
 from limpet.stores.sqlite.taking import Taking
 from limpet.stores.sqlite.tx import Tx
 

@@ -60,7 +60,7 @@ def _draining(tx: Tx, jobs: Sequence[Job]) -> set[str]:
     return {key for key in places if (gate := tx.gate(key)) is not None and gate.draining}
 
 
-def _refuse_draining(job: Job, index: int, draining: set[str]) -> None:
+def _refuse_draining(job: Job, index: int | None, draining: set[str]) -> None:
     for key in job.lane.class_gates[:3]:
         if key in draining:
             raise queue_draining(key, index)
@@ -212,7 +212,7 @@ def _insert_checked(
     new = {id for id, target in alias.items() if id == target and id not in known}
     for index, job in enumerate(jobs):
         if job.id in new:
-            _refuse_draining(job, index, draining)
+            _refuse_draining(job, index if len(jobs) > 1 else None, draining)
     if depths:
         full = _full(tx, list({job.id: job for job in jobs if job.id in new}.values()), depths)
         if full is not None:
@@ -292,19 +292,19 @@ def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes], new: set[by
 def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]], done: dict[bytes, int]) -> int:
     due_ms = due_of(job, tx.now_ms)
     state = SCHEDULED if due_ms > tx.now_ms else READY
-    deps, waits, fate, revivable = [], 0, "", False
+    deps, waits, doom, revivable = [], 0, "", False
     for parent, states in dict(parents).items():
         code = done.get(parent, states.get(parent, BLOCKED))
         dep = graph.dep_at_enqueue(tx, job, parent, code, MODES[job.if_parent_fails])
         deps.append(dep.row)
         waits += dep.waits
-        if dep.cancelled and not fate:
-            fate, revivable = dep.cancelled, dep.revivable
+        if dep.cancelled and not doom:
+            doom, revivable = dep.cancelled, dep.revivable
     if waits:
         state = BLOCKED
     lanes.remember(tx, [job.lane])
     remember_policies(tx, {job.policy})
-    # A doomed child is written as waiting first, so that its fate is one ordinary transition.
+    # A doomed child is written as waiting first, so that its end is one ordinary change of state.
     tx.insert("job_insert", _shared(job, state, due_ms, tx.now_ms), [_own(job)])
     if len(job.args) > SMALL:
         tx.run("body_insert", (job.id, job.args))
@@ -315,8 +315,8 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
         graph.flag_inputs(tx, job.id)
     if job.unique is not None:
         unique.hold(tx, job)
-    if fate:
-        graph.doom(tx, job.id, fate, revivable=revivable)
+    if doom:
+        graph.doom(tx, job.id, doom, revivable=revivable)
         return CANCELLED
     if state == READY:
         lanes.activate(tx, job.lane, 1)

@@ -48,7 +48,7 @@ class StoreFile:
         if self._opened is not None and self.place() is None:
             raise StoreUnreachable(
                 f"the file {self.path} was removed while this process used it",
-                verb="open",
+                verb="reopen",  # what was written into it may come back with it
                 fix="put it back; or run `limpet doctor`, which makes an empty one, and this process goes on with that",
             )
 

@@ -171,7 +171,8 @@ def bury_waiting(tx: Tx, id: bytes, failure: Failure) -> None:
         return
     state, lane_id, flags, _ = row
     lane = tx.lane(lane_id)
-    bury(tx, id, lane, failure)
+    cause = count_dead(tx, id, lane, failure)
+    tx.run("job_buried", (failure.message, cause, failure.type, tx.now_ms, id))
     tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *failure_row(failure)))
     tx.move(lane, state, DEAD)
     after_end(tx, id, flags, DEAD)
@@ -227,13 +228,13 @@ def failure_row(failure: Failure) -> tuple[str, ...]:
     return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause or failure.type)
 
 
-def bury(tx: Tx, id: bytes, lane: Lane, failure: Failure) -> None:
-    """Put a job into the dead letters, one more of its origin."""
+def count_dead(tx: Tx, id: bytes, lane: Lane, failure: Failure) -> str:
+    """One more dead job of its origin; the cause under which it is counted."""
     cause = failure.cause or failure.type
     if tx.row("cause_known", (cause, lane.queue, lane.task)) is None and tx.row("causes_full", (MAX_CAUSES,)):
         cause = failure.type  # too many origins to tell apart: the kind of error is still known
-    tx.run("job_buried", (failure.message, cause, failure.type, tx.now_ms, id))
     tx.run("cause_add", (cause, lane.queue, lane.task, failure.type, failure.message, tx.now_ms, tx.now_ms, id))
+    return cause
 
 
 def unbury(tx: Tx, lane: Lane, cause: str) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
+from limpet.core.endings.effect import FORCED
 from limpet.core.gate import Gate, GateChange, GateRule, apply_change, is_blank
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.retention import LOOKED_AT, WALK, Walk, Walked, walks
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, Entry, Retention
 from limpet.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
-from limpet.stores.sqlite import graph, lanes, settle, suspension, unique
+from limpet.stores.sqlite import graph, lanes, suspension, unique
+from limpet.stores.sqlite.effect import Running, apply_all
 from limpet.stores.sqlite.enqueue import enqueue, put_args
-from limpet.stores.sqlite.settle import Running
 from limpet.stores.sqlite.tx import (
     DEAD,
     DISCARDED,
@@ -45,7 +46,8 @@ def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[Ca
             if session is not None:
                 tx.tell_cancel(session[0])
             if force:
-                state = settle.revoke(tx, head, reason)
+                # Its lease is over at once: a late success of its holder is stale.
+                (state,) = apply_all(tx, [head._replace(reason=reason)], "", FORCED)
                 heads[id] = head._replace(state=state)  # it may be named twice
                 answers.append("finished" if state == SUCCEEDED else "cancelled")
                 continue

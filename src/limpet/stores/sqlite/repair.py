@@ -33,7 +33,7 @@ from limpet.stores.sqlite.tx import (
 AT_ONCE: Final = 256  # entries that one step changes
 
 NOWHERE: Final = Lane("unreadable", "unreadable")
-UNDECODABLE: Final = Failure("permanent", "limpet.Undecodable", "the stored record names a lane that is not stored")
+UNDECODABLE: Final = Failure("permanent", "limpet.Undecodable", "its queue, task and limits are not stored")
 _TOTALS: Final = {
     "enqueued": ENQUEUED,
     "succeeded": EVER_SUCCEEDED,
@@ -62,7 +62,7 @@ class Stage(NamedTuple):
 
 def _look_nowhere(tx: Tx) -> Found:
     ids = [id for (id,) in tx.rows("repair_nowhere")]
-    return Found(wrong("unreadable", "jobs of a lane that is not stored", ids), ids)
+    return Found(wrong("unreadable", "jobs whose queue, task and limits are not stored", ids), ids)
 
 
 def _mend_nowhere(tx: Tx, ids: Sequence[Any]) -> None:
@@ -145,7 +145,7 @@ def _mend_gates(tx: Tx, _: Sequence[Any]) -> None:
 
 def _look_idle(tx: Tx) -> Found:
     ids = [id for (id,) in tx.rows("repair_idle")]
-    return Found(wrong("index", "lanes with ready jobs that no claim sees", count=len(ids)), ids)
+    return Found(wrong("index", "lists of ready jobs that no claim sees", count=len(ids)), ids)
 
 
 def _mend_idle(tx: Tx, ids: Sequence[Any]) -> None:
@@ -160,7 +160,7 @@ def _mend_idle(tx: Tx, ids: Sequence[Any]) -> None:
 
 def _look_seats(tx: Tx) -> Found:
     seats = tx.rows("repair_seats")
-    return Found(wrong("index", "seats of lanes that are not active", count=len(seats)), seats)
+    return Found(wrong("index", "turns of lists that hold no ready job", count=len(seats)), seats)
 
 
 def _mend_seats(tx: Tx, seats: Sequence[Any]) -> None:
@@ -169,7 +169,7 @@ def _mend_seats(tx: Tx, seats: Sequence[Any]) -> None:
 
 def _look_gateless(tx: Tx) -> Found:
     keys = [key for (key,) in tx.rows("repair_gateless")]
-    return Found(wrong("index", "gates that lanes wait at and that are not there", count=len(keys)), keys)
+    return Found(wrong("index", "limits that jobs wait for and that are not there", count=len(keys)), keys)
 
 
 def _mend_gateless(tx: Tx, keys: Sequence[Any]) -> None:
@@ -181,7 +181,7 @@ def _mend_gateless(tx: Tx, keys: Sequence[Any]) -> None:
 
 def _look_lanes(tx: Tx) -> Found:
     rows = tx.rows("repair_lanes")
-    return Found(wrong("index", "lanes that count other jobs than they store", count=len(rows)), rows)
+    return Found(wrong("index", "lists that count other jobs than they hold", count=len(rows)), rows)
 
 
 def _mend_lanes(tx: Tx, rows: Sequence[Any]) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from limpet.core.endings.effect import LEFT, OVERDUE, silent
 from limpet.core.gate import Gate, Pause
 from limpet.core.jobs.lease import Beat, Held, Pulse, SessionView
 from limpet.core.limits.account import Account, accounts
 from limpet.stores.sqlite import graph, settle
-from limpet.stores.sqlite.settle import Running
+from limpet.stores.sqlite.effect import Running, apply_all
+from limpet.stores.sqlite.give_back import charges_of
 from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx, gate_or_shut
 
 GAP_MS = 5_000  # longer than this without a sweep, and live workers may not have been able to beat
@@ -41,7 +43,7 @@ def beat(tx: Tx, beat: Beat, ear: str) -> Pulse:
 def leave(tx: Tx, session: str) -> None:
     """Close a session and release what it still holds."""
     heads = [Running(*row) for row in tx.rows("held_heads", (session, -1))]
-    settle.release_all(tx, heads, session)
+    apply_all(tx, heads, session, LEFT)
     forget(tx, session)
 
 
@@ -85,7 +87,7 @@ def _silent(tx: Tx, limit: int, since_ms: int) -> int:
     taken = 0
     for (session,) in tx.rows("silent_sessions", (since_ms,)):
         heads = [Running(*row) for row in tx.rows("held_heads", (session, limit - taken))]
-        settle.take_back(tx, heads, session, f"session {session} went silent")
+        apply_all(tx, heads, session, silent(session))
         taken += len(heads)
         if taken >= limit:
             return taken
@@ -95,7 +97,7 @@ def _silent(tx: Tx, limit: int, since_ms: int) -> int:
 
 def _overdue(tx: Tx, limit: int) -> int:
     heads = [Running(*row) for row in tx.rows("overdue_heads", (tx.now_ms, max(0, limit)))]
-    settle.take_back(tx, heads, "", "the lease passed its hard deadline")
+    apply_all(tx, heads, "", OVERDUE)
     return len(heads)
 
 
@@ -127,7 +129,7 @@ def gates(tx: Tx, prefix: str, keys: Sequence[str] | None = None) -> list[Gate]:
 
 def accounted(tx: Tx) -> list[Account]:
     """All gates, with what running jobs hold of each."""
-    running = [(token, at_ms, settle.charges_of(body)) for token, at_ms, body in tx.rows("charged_jobs")]
+    running = [(token, at_ms, charges_of(body)) for token, at_ms, body in tx.rows("charged_jobs")]
     return accounts(gates(tx, ""), running)
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.errors import WrongContext
+from limpet.core.errors import StoreUnreachable, WrongContext
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
@@ -34,6 +34,7 @@ from limpet.core.jobs.view import (
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.checkpoint import Checkpointer
@@ -223,7 +224,15 @@ class SqliteStore(Watches):
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
+        if (sending := current_sending()) is not None:
+            sending.begin(self.path or "memory", str)
+            sending.out += 1
+        try:
+            return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
+        except StoreUnreachable as error:
+            if sending is not None:
+                sending.out -= error.verb == "open"  # no file was ever open, so none was written
+            raise
 
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None

@@ -1,11 +1,9 @@
-"""Puts running jobs to sleep, keeps the events that are signalled to jobs, and wakes those that wait for one."""
+"""Keeps the events that are signalled to jobs, what jobs wait for, and wakes those that wait for one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from limpet.core.endings.transition import Suspend
-from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Signal
 from limpet.stores.base import SignalAnswer
 from limpet.stores.sqlite import lanes
@@ -14,22 +12,15 @@ from limpet.stores.sqlite.tx import NOTES, READY, SCHEDULED, SUCCEEDED, Tx
 ALL_STEPS = "*"
 
 
-def suspend(tx: Tx, id: bytes, lane_id: int, transition: Suspend) -> int:
-    """A running job sleeps, or waits for events of which none has come yet; the state code it is in now."""
-    events = transition.events
+def is_signalled(tx: Tx, id: bytes, events: Sequence[str]) -> bool:
+    """Whether one of these events has been signalled to a job."""
+    return any(tx.row("event_known", (id, event)) is not None for event in events)
+
+
+def wait_for(tx: Tx, id: bytes, events: Sequence[str], due_ms: int) -> None:
+    """A job waits for these events until it is due, and no longer for others."""
     tx.run("waiting_end", (id,))
-    if any(tx.row("event_known", (id, event)) is not None for event in events):
-        events, due_ms = (), tx.now_ms
-    elif transition.delay_ms is None:
-        due_ms = FOREVER_MS
-    else:
-        due_ms = min(tx.now_ms + transition.delay_ms, FOREVER_MS)
     tx.many("note_put", [(id, "waiting", event, _due(due_ms)) for event in events])
-    state = SCHEDULED if due_ms > tx.now_ms else READY
-    tx.run("job_suspend", (state, due_ms, NOTES if events else 0, id))
-    if tx.now_ms < due_ms < FOREVER_MS:
-        tx.note_timer(lane_id, due_ms)
-    return state
 
 
 def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from limpet.core.endings.transition import Failure
+from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.errors import StoreCorrupt
 from limpet.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
 from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy
@@ -26,8 +26,6 @@ MAX_ROUNDS = 256  # looks at the active lanes within one claim: then "ask again"
 MAX_SET_ASIDE = 256  # and lanes that turn out shut or empty: a hundred thousand keys may run out at once
 FIRST_PIECE = 4
 SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
-
-UNDECODABLE = Failure("permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept")
 
 _encode = msgspec.json.Encoder().encode
 

@@ -5,7 +5,7 @@
 -- Answer: fresh(1|0; a repeated call that opened the session did open it), the store's own name, the newest token that it gave out,
 --       then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settle holding
 
 local refused = tx.begin()
 if refused then
@@ -29,7 +29,7 @@ end
 call("ZADD", K.sessions, deadline, session)
 signature.meet(sig, serves)
 for i = FIRST_NOTE, #ARGV, 5 do
-  settling.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+  settle.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 
 -- Add the jobs that the session holds and someone wants cancelled: id and token of each.

@@ -5,7 +5,7 @@
 --   such job.
 -- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in fan), and of each queue's cancelled jobs
 --   at most two for each new one, and 1,000, erased.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
@@ -19,12 +19,13 @@ local force, reason, ids = ARGV[3] == "1", ARGV[4], base.ids(ARGV[5])
 local function stop(r)
   local token = base.text((record.hold(r.running)))
   local lease = call("HGET", K.leases, token)
-  lease = lease and settling.lease(lease)
+  lease = lease and settle.lease(lease)
   if lease then
     tx.tell_cancel(lease[LEASE.session])
   end
   if force then
-    outcome.revoke(r, reason)
+    r.rare[ADDED.reason] = reason -- whatever was said when it was asked to stop
+    effect.all({ r }, {}, "", MADE.forced) -- its lease is over at once: a late success of its holder is stale
     ending.note_cancelled(ending.class(r).queue, 1)
     return "c"
   end

@@ -5,7 +5,7 @@
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
 --         place drains, the counts of every queue and task; 1,000 old cancelled jobs of each queue that got new ones.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time
@@ -23,7 +23,7 @@ local function silent(since)
   local taken = 0
   for _, session in ipairs(call("ZRANGEBYSCORE", K.sessions, "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
     local records, vanished = holding.all(holding.tokens(session), limit - taken)
-    outcome.take_back(records, vanished, session, "session " .. session .. " went silent")
+    effect.all(records, vanished, session, effect.of_session(MADE.silent, session))
     taken = taken + #records + #vanished
     if taken >= limit then
       return taken
@@ -41,7 +41,7 @@ local function overdue(most)
   local by = base.text(tx.now - (tx.meta("shift") or 0))
   local tokens = call("ZRANGEBYSCORE", K.hard_deadlines, "-inf", by, "LIMIT", 0, most)
   local records, vanished = holding.all(tokens, most)
-  outcome.take_back(records, vanished, "", "the lease passed its hard deadline")
+  effect.all(records, vanished, "", MADE.overdue)
   if #records + #vanished == 0 and #tokens > 0 then
     base.chunked("ZREM", K.hard_deadlines, tokens) -- leases without jobs must not stand before others
   end

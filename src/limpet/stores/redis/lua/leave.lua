@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting outcome settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting effect give_back settle holding
 
 local refused = tx.begin()
 if refused then
@@ -11,7 +11,7 @@ if refused then
 end
 tx.insist()
 local records, vanished = holding.all(holding.tokens(ARGV[2]), base.LOTS)
-outcome.release_all(records, vanished, ARGV[2])
+effect.all(records, vanished, ARGV[2], MADE.left)
 holding.forget(ARGV[2])
 tx.finish()
 return #records

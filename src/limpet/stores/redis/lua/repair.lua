@@ -6,7 +6,7 @@
 --   {"busy"}: another repair counts.
 -- Bounds: 100 entries of a page and the parents, children and ranges of each; 1,024 jobs that are counted; of the stage
 --   gates every running job and gate, of the last step of a count every lane and counter.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows outcome settling holding mending listing repair_count
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows effect give_back settle holding mending listing repair_count
 local refused = tx.begin()
 if refused then
   return refused

@@ -3,12 +3,12 @@
 -- Args: now · id · token · kind · name · body
 -- Answer: 1, or 0 when the token is stale.
 -- Bounds: one job.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settle
 local refused = tx.begin()
 if refused then
   return refused
 end
 tx.insist()
-local saved = settling.save(ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6])
+local saved = settle.save(ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6])
 tx.finish()
 return saved and 1 or 0

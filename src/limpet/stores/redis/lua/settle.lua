@@ -4,64 +4,32 @@
 -- Args: now · session · seq · finished jobs to keep per queue · groups of 10 bytes: kind(1) token(7) transitions(2) ·
 --   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
 --   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
---   s succeed, S succeed with its result · r retry: msgpack [delay, failure] · b bury: msgpack [failure] ·
---   d drop: reason · u release unstarted, U release started · z snooze: msgpack [delay, reason] ·
---   p suspend: msgpack [delay or -1, event…] · h hold: msgpack [gate, delay, reason, trips] ·
---   l lose: reason, L lose proven: reason
+--   s success · S success: its result · e any other: its effect, msgpack (core/endings/effect.py)
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 --   Behind them, if any of the gates is shut at which these failed, or that they held: msgpack [[place of the transition,
 --   [gate…]]…].
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
 --   twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
 -- Short way: short_settle
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
 end
 local session, seq, keep, groups, packed = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-local receipt = call("HGET", P .. "rc:" .. session, "settle")
+local receipt = call("HGET", K.receipts .. session, "settle")
 if receipt and sub(receipt, 1, #seq + 1) == seq .. " " then
   return sub(receipt, #seq + 2)
 end
 
-local BARE = { s = true, u = true, U = true } -- kinds without a body
-local next_body = 6
-
--- A transition from its kind and body.
-local function read(kind, body)
-  if kind == "s" or kind == "S" then
-    return { kind = "succeed", result = body }
-  elseif kind == "u" or kind == "U" then
-    return { kind = "release", started = kind == "U" }
-  elseif kind == "d" then
-    return { kind = "drop", reason = body }
-  elseif kind == "l" or kind == "L" then
-    return { kind = "lose", reason = body, proven = kind == "L" }
-  end
-  local t = unpack_(body)
-  if kind == "r" then
-    return { kind = "retryafter", delay_ms = t[1], failure = t[2] }
-  elseif kind == "b" then
-    return { kind = "bury", failure = t[1] }
-  elseif kind == "z" then
-    return { kind = "snooze", delay_ms = t[1], reason = t[2] }
-  elseif kind == "p" then
-    local delay_ms = table.remove(t, 1)
-    return { kind = "suspend", delay_ms = delay_ms >= 0 and delay_ms or nil, events = t }
-  end
-  return { kind = "hold", gate = t[1], delay_ms = t[2], reason = t[3], trips = t[4] }
-end
-
 local ids = {}
-for at = 1, #packed, 16 do
-  ids[(at + 15) / 16] = sub(packed, at, at + 15)
+for at = 1, #packed, ID_BYTES do
+  ids[#ids + 1] = sub(packed, at, at + ID_BYTES - 1)
 end
-local runs, raws = base.mget(P .. "run", ids), base.mget(P .. "J", ids)
-local s, now_in, answers = settling.new(session), {}, {}
-local last, fits, i = nil, false, 0
-local spent, first = {}, 1 -- by place
-local touched, shut = {}, {} -- places with their gates
+local runs, raws = base.mget(K.running, ids), base.mget(K.jobs, ids)
+local s, now_in, answers = settle.new(session), {}, {}
+local spent, next_body, first = {}, 6, 1 -- what jobs cost, by place; the last body that was read; the first group
+local touched = {} -- places with the gates at which these failed, or that they held
 if sub(groups, 1, 1) == "$" then
   next_body, first = 7, 11
   for _, each in ipairs(unpack_(ARGV[7])) do
@@ -69,65 +37,72 @@ if sub(groups, 1, 1) == "$" then
   end
 end
 
+local DONE = char(48 + SUCCEEDED)
+
+local function read(kind, body)
+  return kind == "e" and unpack_(body) or effect.success(body)
+end
+
+-- The answer for a job that this call does not hold: it ran elsewhere, or was named before in this call (`ended`).
+local function stale(raw, running, ended)
+  tx.tally(STALE)
+  local state = byte(raw, RECORD.state)
+  return char(65 + (ended or running and RUNNING or record.is_state(state) and state or DEAD))
+end
+
+-- Settle the transition at place i, whose token fits its job or not; its answer.
+local function one(i, kind, body, fits)
+  local id, running, raw = ids[i], runs[i], raws[i]
+  local ended = now_in[id]
+  if not raw then
+    if fits and not ended then -- somebody has removed its record: what it held is free all the same
+      effect.vanished(s, id, running, read(kind, body), spent[i])
+      now_in[id] = DEAD
+    end
+    return "-"
+  elseif ended or not fits then
+    return stale(raw, running, ended)
+  end
+  local r = record.open(id, raw) or ending.salvage(id, raw, running, {})
+  r.running = running
+  local state, gates = effect.apply(s, r, read(kind, body), spent[i])
+  now_in[id] = state
+  touched[#touched + 1] = #gates > 0 and { i, gates } or nil
+  return char(48 + state)
+end
+
+local i = 0
 for at = first, #groups, 10 do
   local kind, token, count = struct.unpack(">c1c7H", groups, at)
-  local bare, succeeds = BARE[kind], kind == "s" or kind == "S"
-  last = nil
+  local last, fits, worked, body = nil, false, kind ~= "e", nil
   for _ = 1, count do
     i = i + 1
-    local id, running, raw, body = ids[i], runs[i], raws[i], nil
-    if not bare then
+    local id, running, raw = ids[i], runs[i], raws[i]
+    if kind ~= "s" then
       next_body = next_body + 1
       body = ARGV[next_body]
     end
     if running ~= last then -- jobs of one claim have equal entries
-      last, fits = running, running and #running >= 13 and sub(running, 1, 7) == token
+      last, fits = running, running and #running >= HOLD.size and sub(running, HOLD.token) == token
     end
-    local ended = now_in[id] -- named before in this call
-    if not raw then
-      if fits and not ended then -- somebody has removed its record: what it held is free all the same
-        outcome.vanished(s, id, running, read(kind, body))
-        now_in[id] = DEAD
-      end
-      answers[i] = "-"
-    elseif ended or not fits then
-      tx.tally(STALE)
-      answers[i] = char(65 + (ended or running and RUNNING or record.is_state(byte(raw, 2)) and byte(raw, 2) or DEAD))
-    elseif succeeds and settling.clean(s, id, running, raw, body) then
-      now_in[id], answers[i] = SUCCEEDED, "4"
+    if worked and fits and raw and not now_in[id] and settle.clean(s, id, running, raw, body) then
+      now_in[id], answers[i] = SUCCEEDED, DONE
     else
-      local r = record.open(id, raw) or ending.salvage(id, raw, running, {})
-      local t = read(kind, body)
-      r.running, t.spent = running, spent[i]
-      now_in[id] = outcome.one(s, r, t)
-      touched[#touched + 1] = #t.touched > 0 and { i, t.touched } or nil
-      answers[i] = char(48 + now_in[id])
+      answers[i] = one(i, kind, body, fits)
     end
   end
 end
 
+local shut = {}
 for _, each in ipairs(touched) do
-  local keys = {}
-  for _, key in ipairs(each[2]) do
-    keys[#keys + 1] = gate.is_shut(gating.get(key), tx.now) and key or nil
-  end
+  local keys = give_back.shut(each[2])
   shut[#shut + 1] = #keys > 0 and { each[1], keys } or nil
 end
 local answer = table.concat(answers) .. (#shut > 0 and pack(shut) or "")
 tx.insist()
-settling.write(s)
-for queue, count in pairs(s.kept) do
-  if count > keep then
-    erasing.trim(queue, SUCCEEDED, keep, 2 * #ids)
-  end
-end
-for name, entries in pairs(s.filed) do
-  if tonumber(sub(name, 1, 1)) == CANCELLED then
-    ending.note_cancelled(sub(name, 2), #entries / 2)
-  end
-end
-erasing.trim_cancelled(keep)
-call("HSET", P .. "rc:" .. session, "settle", seq .. " " .. answer)
-call("PEXPIRE", P .. "rc:" .. session, "3600000")
+settle.write(s)
+settle.trim(s, keep, #ids)
+call("HSET", K.receipts .. session, "settle", seq .. " " .. answer)
+call("PEXPIRE", K.receipts .. session, "3600000")
 tx.finish()
 return answer

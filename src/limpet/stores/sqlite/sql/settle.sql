@@ -15,30 +15,20 @@ INSERT OR REPLACE INTO limpet_result (id, body) VALUES (?, ?);
 INSERT INTO limpet_attempt (job, seq, number, outcome, started_ms, finished_ms, session, kind, type, message, traceback, cause)
 VALUES (?, 1 + coalesce((SELECT max(seq) FROM limpet_attempt WHERE job = ?), 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: job_retry
-UPDATE limpet_job SET state = ?, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, reason = ?, cause = ?, error_type = ? WHERE id = ?;
+-- What an effect says of a job that goes on waiting: ?1 state ?2 due (NULL: as it was) ?3 unstarted ?4 unspent ?5 lost ?6 held
+-- ?7 now ?8 reason ?9 blame ?10 cause ?11 type of error ?12 flags to set ?13 id.
+-- name: job_waits
+UPDATE limpet_job SET state = ?1, due_ms = coalesce(?2, due_ms), expires_ms = CASE WHEN ?3 THEN expires_ms END, token = NULL,
+  charged = NULL, attempt = attempt - ?4, lost = lost + ?5,
+  held = CASE ?6 WHEN 'more' THEN held + 1 WHEN 'none' THEN 0 ELSE held END,
+  held_since_ms = CASE ?6 WHEN 'more' THEN coalesce(held_since_ms, ?7) WHEN 'none' THEN NULL ELSE held_since_ms END,
+  reason = ?8, cause = CASE WHEN ?9 THEN ?10 ELSE cause END, error_type = CASE WHEN ?9 THEN ?11 ELSE error_type END,
+  flags = flags | ?12 WHERE id = ?13;
 
--- name: job_release
-UPDATE limpet_job SET state = 2, token = NULL, charged = NULL, attempt = attempt - 1,
-  expires_ms = CASE WHEN ? THEN NULL ELSE expires_ms END WHERE id = ?;
-
--- name: job_snooze
-UPDATE limpet_job SET state = 1, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
-  held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;
-
--- name: job_suspend
-UPDATE limpet_job SET state = ?, due_ms = ?, flags = flags | ?, expires_ms = NULL, token = NULL, charged = NULL,
-  attempt = attempt - 1, held = 0, held_since_ms = NULL, reason = NULL WHERE id = ?;
-
--- name: job_hold
-UPDATE limpet_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
-  held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;
-
--- name: job_lost
-UPDATE limpet_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, lost = ?, reason = ? WHERE id = ?;
-
--- name: job_lost_count
-UPDATE limpet_job SET lost = ?, attempt = attempt - 1 WHERE id = ?;
+-- The same of a job that is dead or cancelled: ?1 state ?2 now ?3 unspent ?4 lost ?5 reason ?6 blame ?7 cause ?8 type of error ?9 id.
+-- name: job_ends
+UPDATE limpet_job SET state = ?1, finished_ms = ?2, token = NULL, charged = NULL, attempt = attempt - ?3, lost = lost + ?4,
+  reason = ?5, cause = CASE WHEN ?6 THEN ?7 ELSE cause END, error_type = CASE WHEN ?6 THEN ?8 ELSE error_type END WHERE id = ?9;
 
 -- name: job_policy
 SELECT policy FROM limpet_job WHERE id = ?;

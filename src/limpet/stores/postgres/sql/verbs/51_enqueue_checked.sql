@@ -50,7 +50,9 @@ BEGIN
     WHERE j.new AND v_places[j.lane] IS NOT NULL ORDER BY j.at LIMIT 1
   );
   IF v_at IS NOT NULL THEN
-    RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_places[p_batch.lane_of[v_at]], p_batch.positions[v_at]
+    RAISE EXCEPTION '% is draining and takes no new jobs%',
+      CASE v_places[p_batch.lane_of[v_at]] WHEN 'all' THEN 'everything' ELSE regexp_replace(v_places[p_batch.lane_of[v_at]], ':', ' ') END,
+      CASE WHEN cardinality(p_batch.lane_of) > 1 THEN format(' (item %s)', p_batch.positions[v_at]) ELSE '' END
     USING ERRCODE = 'LP002', HINT = 'limpet resume ' || CASE
       WHEN v_places[p_batch.lane_of[v_at]] = 'all' THEN '--all'
       ELSE regexp_replace(regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', ''), '^task:', '--task ')

@@ -12,7 +12,7 @@ local MANY = 4000 -- values that one variadic call takes
 -- The modules, which refer to each other. Each is loaded when something in it is first asked for: most calls use few of
 -- them, and making all their functions for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
-local change, holding, unique, ledger, flows, erasing, ending, graph, noting, outcome, settling, front, taking, choosing, sharing
+local change, holding, unique, ledger, flows, erasing, ending, graph, noting, effect, give_back, settle, front, taking, choosing, sharing
 local merging, storing, depth, arrival, period, news, mending, listing, repair_count
 
 -- What stands for a module until then (see scripts.py): its first element loads it.
@@ -28,6 +28,7 @@ base.LAYOUT = 1 -- of this release; a namespace keeps the highest that a script 
 base.MIN_CLIENT = 1 -- the lowest layout whose releases can work on with this one; a lower one is refused
 base.URGENT = 3 -- critical and high
 base.LOTS = 1073741824
+base.TOGETHER = 64 -- ids in one entry of the index of finished jobs
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.
 function base.b6(n)

@@ -1,7 +1,6 @@
 -- The end of a job: where it is filed, what is written about its runs, and how dead ones are counted by their origin.
 
 ending = {
-  UNDECODABLE = { "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept", "", "" },
   cancelled = {}, -- queue -> jobs that were filed as cancelled
 }
 
@@ -22,7 +21,7 @@ end
 -- Put a dead or cancelled job where listings and retention find it.
 function ending.file(r, state)
   r.state, r.finished = state, tx.now
-  call("ZADD", P .. "F:" .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
+  call("ZADD", K.finished .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
 end
 
 -- So many jobs of a queue were filed as cancelled.
@@ -31,45 +30,47 @@ function ending.note_cancelled(queue, count)
 end
 
 function ending.unfile(r)
-  call("ZREM", P .. "F:" .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+  call("ZREM", K.finished .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
   r.finished = 0
 end
 
 -- One more dead job of its origin; the record says why it died.
 function ending.bury(r, failure)
-  local class, cause, kind, message = ending.class(r), failure[5], failure[2], failure[3]
+  local class, cause, kind, message = ending.class(r), failure.cause, failure.type, failure.message
   cause = cause ~= "" and cause or kind
   local suffix = "\0" .. class.queue .. "\0" .. class.task
-  local known = call("HGET", P .. "ca", cause .. suffix)
-  if not known and call("HLEN", P .. "ca") >= MAX_CAUSES then
+  local known = call("HGET", K.causes, cause .. suffix)
+  if not known and call("HLEN", K.causes) >= MAX_CAUSES then
     cause = kind -- too many origins to tell apart: the kind of error is still known
-    known = call("HGET", P .. "ca", cause .. suffix)
+    known = call("HGET", K.causes, cause .. suffix)
   end
   local entry = known and unpack_(known) or { 0, kind, "", tx.now }
+  local count, type_name, first_at = entry[CAUSE.count] + 1, entry[CAUSE.type], entry[CAUSE.first_at]
   local sample = string.gsub(ending.name(r.id), "%-", "")
-  call("HSET", P .. "ca", cause .. suffix, pack({ entry[1] + 1, entry[2], message, entry[4], tx.now, sample }))
-  r.rare.r, r.rare.c, r.rare.t = message, cause, kind
+  call("HSET", K.causes, cause .. suffix, pack({ count, type_name, message, first_at, tx.now, sample }))
+  r.rare[ADDED.reason], r.rare[ADDED.cause], r.rare[ADDED.error_type] = message, cause, kind
 end
 
 -- One dead job less of this origin.
 function ending.unbury(r)
   local class = ending.class(r)
-  local field = (r.rare.c or "") .. "\0" .. class.queue .. "\0" .. class.task
-  local known = call("HGET", P .. "ca", field)
+  local field = (r.rare[ADDED.cause] or "") .. "\0" .. class.queue .. "\0" .. class.task
+  local known = call("HGET", K.causes, field)
   local entry = known and unpack_(known)
-  if entry and entry[1] > 1 then
-    entry[1] = entry[1] - 1
-    call("HSET", P .. "ca", field, pack(entry))
+  if entry and entry[CAUSE.count] > 1 then
+    entry[CAUSE.count] = entry[CAUSE.count] - 1
+    call("HSET", K.causes, field, pack(entry))
   elseif entry then
-    call("HDEL", P .. "ca", field)
+    call("HDEL", K.causes, field)
   end
 end
 
--- One run of a job as it is kept for people.
-function ending.attempt(r, number, outcome, session, failure, message)
+-- One run of a job as it is kept for people: `word` says how it ended, the failure or else the message why.
+function ending.attempt(r, number, word, session, failure, message)
   local started = number > 0 and r.claimed or tx.now
-  local kind, name, text, trace, cause = unpack(failure or { "", "", message or "", "", "" })
-  return pack({ number, outcome, started, tx.now, session, kind, name, text, trace, cause ~= "" and cause or name })
+  local f = failure or { kind = "", type = "", message = message or "", traceback = "", cause = "" }
+  local cause = f.cause ~= "" and f.cause or f.type
+  return pack({ number, word, started, tx.now, session, f.kind, f.type, f.message, f.traceback, cause })
 end
 
 -- -- records that cannot be read
@@ -90,10 +91,10 @@ end
 local function flags_of(id)
   local flags = 0
   for flag, there in pairs({
-    [KIDS] = call("EXISTS", P .. "c:" .. id), [WATCHED] = call("EXISTS", P .. "wa:" .. id),
-    [NOTES] = call("EXISTS", P .. "no:" .. id), [INPUTS] = call("EXISTS", P .. "d:" .. id),
-    [BODY] = call("HEXISTS", P .. "B", id), [RESULT] = call("HEXISTS", P .. "res", id),
-    [ATTEMPTS] = call("EXISTS", P .. "at:" .. id),
+    [KIDS] = call("EXISTS", K.children .. id), [WATCHED] = call("EXISTS", K.watchers .. id),
+    [NOTES] = call("EXISTS", K.notes .. id), [INPUTS] = call("EXISTS", K.parents .. id),
+    [BODY] = call("HEXISTS", K.large_args, id), [RESULT] = call("HEXISTS", K.results, id),
+    [ATTEMPTS] = call("EXISTS", K.attempts .. id),
   }) do
     flags = flags + (there == 1 and flag or 0)
   end
@@ -103,14 +104,14 @@ end
 -- What can be read of the parts of a spoilt record: what scripts have added, and the one that holds its flow and its key,
 -- as it is stored.
 local function parts_of(raw)
-  local flags = #raw >= 56 and struct.unpack(">H", raw, 3) or 0
-  local at, rare = 57, nil
-  if record.has(flags, RARE) then
+  local flags = #raw >= RECORD.size and struct.unpack(RECORD.flags.format, raw, RECORD.flags.at) or 0
+  local at, rare = RECORD.rest, nil
+  if HAS(flags, RARE) then
     rare, at = record.piece(raw, at)
     at = rare and at or #raw + 1
   end
   local extra, over = nil, nil
-  if record.has(flags, EXTRA) then
+  if HAS(flags, EXTRA) then
     extra, over = record.piece(raw, at)
   end
   return rare and record.is_rare(rare) and rare or {}, extra and record.is_extra(extra) and sub(raw, at, over - 1) or ""
@@ -118,7 +119,7 @@ end
 
 -- The arrival number of a job: one under which the ledger knows it, or a new one.
 local function arrival_of(id, raw, item)
-  for _, seq in ipairs({ item and base.n6(item, 7) or 0, number_at(raw, 11, 0) }) do
+  for _, seq in ipairs({ item and base.n6(item, ITEM.seq.at) or 0, number_at(raw, RECORD.seq.at, 0) }) do
     if ledger.at(seq) == id then
       return seq
     end
@@ -132,17 +133,18 @@ end
 local function state_of(id, raw, running, place)
   if running then
     return READY -- as every running job's record says
-  elseif call("ZSCORE", P .. "bl", id) then
+  elseif call("ZSCORE", K.blocked, id) then
     return BLOCKED
   end
-  return place.state or record.is_state(byte(raw, 2)) and byte(raw, 2) or READY
+  local state = byte(raw, RECORD.state)
+  return place.state or record.is_state(state) and state or READY
 end
 
 -- A record that cannot be read as one that can: all of its bytes are its arguments, and what can still be told of it is as
 -- it was. `place` says where it was found: item, lane, state, each if known.
 function ending.salvage(id, raw, running, place)
   tx.insist()
-  local lane_id = sub(raw, 29, 36)
+  local lane_id = sub(raw, RECORD.lane)
   if not lanes.whole(lane_id) then
     lane_id = place.lane
   end
@@ -153,40 +155,41 @@ function ending.salvage(id, raw, running, place)
   end
   local rare, extra = parts_of(raw)
   local item = place.item
-  local due = item and base.n6(item, 1) or number_at(raw, 17, tx.now)
+  local due = item and base.n6(item, ITEM.due.at) or number_at(raw, RECORD.due.at, tx.now)
   return {
     id = id, running = running, spoilt = true, state = state_of(id, raw, running, place),
     flags = flags_of(id) + (extra ~= "" and EXTRA or 0), attempt = 0, lost = 0, held = 0, seq = arrival_of(id, raw, item),
-    due = due, enq = number_at(raw, 23, due), lane = lane_id, policy = string.rep("\0", 8), claimed = 0,
-    finished = number_at(raw, 51, 0), rare = rare, tail = extra .. raw .. sub(id, -1),
+    due = due, enq = number_at(raw, RECORD.enqueued.at, due), lane = lane_id, policy = string.rep("\0", 8), claimed = 0,
+    finished = number_at(raw, RECORD.finished.at, 0), rare = rare, tail = extra .. raw .. sub(id, -1),
   }
 end
 
 -- Take a job off the list of its state. Its item may stay in its lane: claim drops it.
 local function unlist(r)
-  if r.rare.e then
-    call("ZREM", P .. "E", base.b6(r.rare.e) .. r.id)
+  local expires = r.rare[ADDED.expires_ms]
+  if expires then
+    call("ZREM", K.expiring, base.b6(expires) .. r.id)
   end
   if r.state == BLOCKED then
-    call("ZREM", P .. "bl", r.id)
+    call("ZREM", K.blocked, r.id)
     graph.leave_parents(r.id)
   elseif r.state == SCHEDULED then
     calendar.unschedule(lanes.get(r.lane), record.item(r))
   elseif r.state == READY then
-    call("ZREM", P .. "R:" .. r.lane, record.item(r))
+    call("ZREM", K.ready_aside .. r.lane, record.item(r))
   else
-    call("ZREM", P .. "F:" .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+    call("ZREM", K.finished .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
   end
 end
 
 -- The record of a job that does not run and cannot be read goes to the dead letters with its bytes; the state it was in,
 -- nil when there is no such job. One that has succeeded or was cancelled stays so, and can be read.
 function ending.bury_spoilt(id, place)
-  local raw = call("HGET", P .. "J", id)
+  local raw = call("HGET", K.jobs, id)
   if not raw then
     return nil
   end
-  local r, failure = ending.salvage(id, raw, false, place or {}), ending.UNDECODABLE
+  local r, failure = ending.salvage(id, raw, false, place or {}), MADE.unreadable.failure
   local old = r.state
   if old == SUCCEEDED or old == CANCELLED then
     r.finished = r.finished > 0 and r.finished or tx.now
@@ -205,7 +208,7 @@ function ending.bury_spoilt(id, place)
   ending.file(r, DEAD)
   r.flags = record.with(r.flags, ATTEMPTS)
   record.save(r)
-  call("RPUSH", P .. "at:" .. id, ending.attempt(r, 0, "dead", "", failure))
+  call("RPUSH", K.attempts .. id, ending.attempt(r, 0, MADE.unreadable.word, "", failure))
   graph.after_end(r, DEAD)
   return old
 end

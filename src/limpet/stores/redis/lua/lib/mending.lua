@@ -227,7 +227,7 @@ function mending.records(cursor, count)
     elseif r ~= nil and tell("unreadable", id) then
       local running = call("HGET", K.running, id)
       if running then -- whoever runs it is told so when it ends
-        outcome.take_back({ ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", "")
+        effect.all({ ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
       else
         ending.bury_spoilt(id)
       end
@@ -247,13 +247,13 @@ end
 -- The lease with this token is there and names the job.
 local function leased(id, token)
   local lease = call("HGET", K.leases, token)
-  lease = lease and settling.lease(lease)
+  lease = lease and settle.lease(lease)
   local named = includes(base.ids(call("GET", K.lease_jobs .. token) or ""), id)
   if not (named and lease) and tell("lease", id) then
     if not named then
       call("APPEND", K.lease_jobs .. token, id)
     end
-    settling.put_lease(token, lease and lease[LEASE.session] or "", lease and lease[LEASE.left] or 1)
+    settle.put_lease(token, lease and lease[LEASE.session] or "", lease and lease[LEASE.left] or 1)
     if not lease then
       end_lease(token)
     end
@@ -280,12 +280,12 @@ end
 function mending.leases(cursor, count)
   local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
-    local token, lease = page[2][i], settling.lease(page[2][i + 1])
+    local token, lease = page[2][i], settle.lease(page[2][i + 1])
     local session, left = lease and lease[LEASE.session] or "", #holding.jobs({ token }, base.LOTS)
     local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
     local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
     if (not lease or lease[LEASE.left] ~= left or not kept or not listed_there) and tell("lease") then
-      settling.put_lease(token, session, left)
+      settle.put_lease(token, session, left)
       if left > 0 and not kept then
         end_lease(token)
       end

@@ -1,98 +1,99 @@
 -- The short way of settle, without a room: first tries of one claim and one lane that simply worked. It does all of the
--- verb or nothing, and then the long way follows. Whoever changes settling or the finished index changes this too.
+-- verb or nothing, and then the long way follows. A change of settle or of the index of finished jobs changes this, too.
 
-local function short()
-  local session, seq, keep, groups, packed = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-  if #groups ~= 10 then
-    return nil
-  end
-  local kind, token, count = struct.unpack(">c1c7H", groups)
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "recount")
-  local receipt = call("HGET", P .. "rc:" .. session, "settle")
-  if (kind ~= "s" and kind ~= "S") or tonumber(meta[1]) ~= base.LAYOUT or (receipt and sub(receipt, 1, #seq + 1) == seq .. " ") then
-    return nil
-  end
-  local now = base.now(meta[2], meta[3])
-  if tonumber(meta[4] or 0) > now then
-    return nil
-  end
-  local ids, seen = {}, {}
-  for i = 1, count do
-    local id = sub(packed, 16 * i - 15, 16 * i)
-    ids[i] = id
+-- What is to be written, if all of these jobs are held by the token, are of one lane, and are first tries that need no more
+-- than a change of state: ids; records and results, each with its id in front; and the lane.
+local function read_jobs(token, instant, with_result)
+  local packed, ids, seen = ARGV[6], {}, {}
+  for i = 1, #packed / ID_BYTES do
+    local id = sub(packed, ID_BYTES * (i - 1) + 1, ID_BYTES * i)
     if seen[id] then
       return nil
     end
-    seen[id] = true
+    ids[i], seen[id] = id, true
   end
-  local runs, raws = base.mget(P .. "run", ids), base.mget(P .. "J", ids)
-  local holds, lane = runs[1], raws[1] and sub(raws[1], 29, 36)
-  if not holds or #holds ~= 13 or sub(holds, 1, 7) ~= token then
+  local runs, raws = base.mget(K.running, ids), base.mget(K.jobs, ids)
+  local holds, lane = runs[1], raws[1] and sub(raws[1], RECORD.lane)
+  if not holds or #holds ~= HOLD.size or sub(holds, HOLD.token) ~= token then
     return nil
   end
-  local instant, with_result, stored, results = base.b6(now), kind == "S", {}, {}
-  local times, extra = sub(holds, 8, 13) .. instant, with_result and 2 or 0
+  local stored, results = {}, {}
+  local times, extra = sub(holds, HOLD.claimed) .. instant, with_result and RESULT / 256 or 0
   for i, raw in ipairs(raws) do
-    if not raw or runs[i] ~= holds or #raw < 56 or sub(raw, 29, 36) ~= lane then
+    if not raw or runs[i] ~= holds or #raw < RECORD.size or sub(raw, RECORD.lane) ~= lane then
       return nil
     end
-    local version, state, high, low, tried, tried_, lost, lost_ = byte(raw, 1, 8)
+    local version, state, high, low, tried, tried_, lost, lost_ = byte(raw, RECORD.version_to_lost)
     if
-      version ~= 1 or state ~= READY or tried + tried_ + lost + lost_ > 0 or low % 8 > 0 or low % 128 >= RARE
-      or high % 4 >= 2
+      version ~= 1 or state ~= READY or tried + tried_ + lost + lost_ > 0 or low % (2 * CANCELLING) > 0 or HAS(low, RARE)
+      or high % (RESULT / 128) >= RESULT / 256
     then
       return nil
     end
-    stored[2 * i - 1] = ids[i]
-    stored[2 * i] = char(1, SUCCEEDED, high + extra, low, 0, 1) .. sub(raw, 7, 44) .. times .. sub(raw, 57)
+    local start = char(1, SUCCEEDED, high + extra, low, 0, 1)
+    stored[2 * i - 1], stored[2 * i] = ids[i], start .. sub(raw, RECORD.lost_to_policy) .. times .. sub(raw, RECORD.rest)
     if with_result then
       results[2 * i - 1], results[2 * i] = ids[i], ARGV[6 + i]
     end
   end
-  local definition = call("HGET", P .. "ln", lane)
-  local class = definition and call("HGET", P .. "cl", sub(definition, 1, 8))
-  local text = base.text((struct.unpack(">I7", token)))
-  local lease = call("HGET", P .. "le", text)
-  if not class or not lease then
-    return nil
-  end
-  class, lease = unpack_(class), unpack_(lease)
-
-  base.chunked("HDEL", P .. "run", ids)
-  base.chunked("HSET", P .. "J", stored)
-  base.chunked("HSET", P .. "res", results)
-  for at = 1, count, 64 do
-    local member = instant .. table.concat(ids, "", at, min(at + 63, count))
-    call("ZADD", P .. "F:" .. SUCCEEDED .. class[1], "0", member)
-  end
-  local kept = call("HINCRBY", P .. "fc", class[1], count)
-  if lease[2] > count then
-    call("HSET", P .. "le", text, pack({ lease[1], lease[2] - count }))
-  else
-    call("HDEL", P .. "le", text)
-    call("DEL", P .. "b:" .. text)
-    call("ZREM", P .. "H", text)
-    call("SREM", P .. "st:" .. lease[1], text)
-  end
-  local field = class[1] .. "\0" .. class[2] .. "\0"
-  if call("HINCRBY", P .. "n", field .. RUNNING, -count) == 0 then
-    call("HDEL", P .. "n", field .. RUNNING)
-  end
-  call("HINCRBY", P .. "n", field .. SUCCEEDED, count)
-  call("HINCRBY", P .. "n", "\0\0" .. EVER_SUCCEEDED, count)
-  local answer = string.rep("4", count)
-  call("HSET", P .. "rc:" .. session, "settle", seq .. " " .. answer)
-  call("PEXPIRE", P .. "rc:" .. session, 3600000)
-  if kept > keep then
-    rooms()
-    tx.begin()
-    erasing.trim(class[1], SUCCEEDED, keep, 2 * count)
-    tx.finish()
-  end
-  return answer
+  return ids, stored, results, lane
 end
 
-local answer = short()
-if answer then
-  return answer
+-- Write them, with all that counts them; how many the queue keeps now.
+local function write(ids, stored, results, class, lease, token, instant)
+  local queue, count = class[CLASS.queue], #ids
+  base.chunked("HDEL", K.running, ids)
+  base.chunked("HSET", K.jobs, stored)
+  base.chunked("HSET", K.results, results)
+  for at = 1, count, base.TOGETHER do
+    local member = instant .. table.concat(ids, "", at, min(at + base.TOGETHER - 1, count))
+    call("ZADD", K.finished .. SUCCEEDED .. queue, "0", member)
+  end
+  if lease[LEASE.left] > count then
+    call("HSET", K.leases, token, pack({ lease[LEASE.session], lease[LEASE.left] - count }))
+  else
+    call("HDEL", K.leases, token)
+    call("DEL", K.lease_jobs .. token)
+    call("ZREM", K.hard_deadlines, token)
+    call("SREM", K.session_leases .. lease[LEASE.session], token)
+  end
+  local field = queue .. "\0" .. class[CLASS.task] .. "\0"
+  if call("HINCRBY", K.counters, field .. RUNNING, -count) == 0 then
+    call("HDEL", K.counters, field .. RUNNING)
+  end
+  call("HINCRBY", K.counters, field .. SUCCEEDED, count)
+  call("HINCRBY", K.counters, "\0\0" .. EVER_SUCCEEDED, count)
+  return call("HINCRBY", K.kept, queue, count)
+end
+
+-- One group of successes, which was not settled before; and no repair counts, which must see all changes.
+local kind, token, now, receipt = sub(ARGV[5], 1, 1), sub(ARGV[5], 2, 8), nil, nil
+if #ARGV[5] == 10 and (kind == "s" or kind == "S") then
+  local meta = call("HMGET", K.meta, "layout", "token", "swept", "recount")
+  receipt = call("HGET", K.receipts .. ARGV[2], "settle")
+  if tonumber(meta[1]) == base.LAYOUT and not (receipt and sub(receipt, 1, #ARGV[3] + 1) == ARGV[3] .. " ") then
+    now = base.now(meta[2], meta[3])
+    now = tonumber(meta[4] or 0) <= now and now
+  end
+end
+if now then
+  local instant, lease_name = base.b6(now), base.text((struct.unpack(HOLD.token.format, token)))
+  local ids, stored, results, lane = read_jobs(token, instant, kind == "S")
+  local definition = ids and call("HGET", K.lanes, lane)
+  local class = definition and call("HGET", K.classes, sub(definition, LANE.kind))
+  local lease = class and call("HGET", K.leases, lease_name)
+  if lease then
+    class = unpack_(class)
+    local kept = write(ids, stored, results, class, unpack_(lease), lease_name, instant)
+    local answer, keep = string.rep(SUCCEEDED, #ids), tonumber(ARGV[4])
+    call("HSET", K.receipts .. ARGV[2], "settle", ARGV[3] .. " " .. answer)
+    call("PEXPIRE", K.receipts .. ARGV[2], 3600000)
+    if kept > keep then
+      rooms()
+      tx.begin()
+      erasing.trim(class[CLASS.queue], SUCCEEDED, keep, 2 * #ids)
+      tx.finish()
+    end
+    return answer
+  end
 end

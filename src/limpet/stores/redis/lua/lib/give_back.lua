@@ -1,0 +1,59 @@
+-- Gives back to gates what running jobs took, and holds the gates that jobs were told to leave alone.
+
+give_back = {}
+
+local FOREVER_MS = 4503599627370496 -- an instant that never comes, as core has it
+local NEUTRAL = MADE.blank.verdict
+
+-- The gate that an effect names admits no job for a while.
+function give_back.hold(e, token)
+  local shut = e.trips and gate.cut_off or gate.push_back
+  shut(gating.edit(e.gate), min(tx.now + (e.gate_ms or 0), FOREVER_MS), token, tx.now)
+end
+
+-- True when a gate looks the same after this end, so that it need not be written: most ends under a breaker alone.
+local function is_unmoved(found, taken, verdict, real)
+  if taken[CHARGE.slot] or taken[CHARGE.probe] or (real and real ~= (taken[CHARGE.cost] or 0)) then
+    return false
+  end
+  local rule = found.rule.breaker
+  return not rule or verdict == NEUTRAL or (verdict == "ok" and not rule.rate and not found.failed_at_ms)
+end
+
+-- What the job cost at a gate, if that is not what it was charged there.
+local function actual_cost(rule, spent, refund)
+  if refund == "all" then
+    return 0
+  end
+  return gate.real_cost(rule, spent, refund == "unsaid")
+end
+
+-- Give back what a job took. The gates at which it failed are added to `touched`.
+function give_back.take(s, charges, token, claimed, e, spent, touched)
+  local verdict, unstarted = e.verdict or NEUTRAL, e.refund == "all"
+  for _, taken in ipairs(charges) do
+    local key = taken[CHARGE.gate]
+    local found = gating.get(key)
+    if found then
+      if verdict == "failed" and (taken[CHARGE.probe] or found.rule.breaker) then
+        touched[#touched + 1] = key
+      end
+      local real = actual_cost(found.rule, spent, e.refund)
+      if is_unmoved(found, taken, verdict, real) then
+        gating.touch(key)
+      else
+        local returned = base.heap(s.returned, key)
+        gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real, returned)
+      end
+    end
+  end
+end
+
+-- Those of these gates that are shut now.
+function give_back.shut(keys)
+  local shut = {}
+  for _, key in ipairs(keys) do
+    shut[#shut + 1] = gate.is_shut(gating.get(key), tx.now) and key or nil
+  end
+  return shut
+end

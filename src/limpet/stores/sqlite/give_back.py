@@ -1,0 +1,69 @@
+"""Gives back to gates what running jobs took, and holds the gates that jobs were told to leave alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from limpet.core.endings.effect import Effect, actual_cost
+from limpet.core.gate import FOREVER_MS, Charge, cut_off, give_back, is_shut, push_back, returned_us
+from limpet.stores.sqlite.tx import Tx
+
+_decode_charges = msgspec.json.Decoder(list[Charge]).decode
+
+
+def charges_of(charged: bytes) -> list[Charge]:
+    """What a running job took of its gates; nothing when that cannot be read, or its lease could never end."""
+    try:
+        return _decode_charges(charged)
+    except msgspec.DecodeError:
+        return []
+
+
+class GivingBack:
+    """The gates of one step: they learn from its jobs one after the other."""
+
+    def __init__(self, tx: Tx, spent: Mapping[bytes, Mapping[str, int]]) -> None:
+        self.tx = tx
+        self.spent = spent
+        self.returned: dict[str, Counter[int]] = {}  # gate → what came back to its rate, by when it was charged
+
+    def hold(self, effect: Effect, token: int) -> None:
+        """The gate that an effect names admits no job for a while."""
+        now_ms = self.tx.now_ms
+        shut = cut_off if effect.trips else push_back
+        gate, until_ms = self.tx.gate_or_new(effect.gate), min(FOREVER_MS, now_ms + effect.gate_ms)
+        self.tx.put_gate(shut(gate, until_ms, token, now_ms))
+
+    def take(self, id: bytes, token: int, charged: bytes, claimed_ms: int, effect: Effect) -> list[str]:
+        """Give back what a job took; the gates at which it failed."""
+        failed_at = []
+        spent = self.spent.get(id, {})
+        for taken in charges_of(charged):
+            gate = self.tx.gate(taken.gate)
+            if gate is None:
+                continue
+            if effect.verdict == "failed" and (taken.probe or gate.rule.breaker is not None):
+                failed_at.append(gate.key)
+            real = actual_cost(effect, gate.rule, spent)
+            returned = self.returned.setdefault(gate.key, Counter())
+            after = give_back(
+                gate,
+                taken,
+                token=token,
+                verdict=effect.verdict,
+                unstarted=effect.refund == "all",
+                now_ms=self.tx.now_ms,
+                charged_at_ms=claimed_ms,
+                real=real,
+                beside=returned,
+            )
+            returned[claimed_ms] += returned_us(gate, taken, real, claimed_ms)
+            self.tx.put_gate(after)
+        return failed_at
+
+    def shut_of(self, keys: list[str]) -> tuple[str, ...]:
+        """Those of these gates that are shut now."""
+        return tuple(key for key in keys if is_shut(self.tx.gate_or_new(key), self.tx.now_ms))
