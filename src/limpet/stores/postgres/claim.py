@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
@@ -27,6 +27,38 @@ MOST: Final = 1 << 30
 NO_INPUTS: Final[dict[bytes, Input]] = {}
 
 
+class Handed(NamedTuple):
+    """The arrays of lp.handed, in its order: by job, by what parents left, by note."""
+
+    ids: list[bytes] | None
+    tokens: list[int]
+    attempts: list[int]
+    losts: list[int]
+    lanes: list[int]
+    policies: list[int]
+    args: list[bytes]
+    extras: list[bytes | None]
+    enqueued: list[int]
+    dues: list[int]
+    claimed: list[int]
+    helds: list[int]
+    held_sinces: list[int | None]
+    costs: list[int]
+    probes: list[bool]
+    togethers: list[int]
+    input_jobs: list[bytes] | None
+    input_parents: list[bytes]
+    input_results: list[bytes | None]
+    input_failed: list[str | None]
+    note_jobs: list[bytes] | None
+    note_kinds: list[str]
+    note_names: list[str]
+    note_bodies: list[bytes]
+
+
+BY_JOB: Final = Handed._fields.index("input_jobs")  # arrays that have one element for each job
+
+
 async def claim(
     client: Client, definitions: DefinitionCache, request: ClaimRequest, now_ms: int | None
 ) -> tuple[Claim, list[Bury]]:
@@ -46,24 +78,25 @@ async def claim(
         min(request.aged, MOST),
         request.most_urgent,
     )
-    now, next_at, again, asleep, *columns = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
+    now, next_at, again, asleep, *arrays = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
+    handed = Handed._make(arrays)
     if asleep:
         # It lies down in its commit, and whoever posts looks for sleepers after theirs: one of the two sees the other.
         (again,) = await client.row(POSTED, verb="claim")
-    if not columns[0]:
+    if not handed.ids:
         return Claim((), now, next_at, again), []
-    lanes, policies = await definitions.fetch_missing(client, columns[4], columns[5], verb="claim")
-    jobs, spoilt = _handed(columns, lanes, policies)
+    lanes, policies = await definitions.fetch_missing(client, handed.lanes, handed.policies, verb="claim")
+    jobs, spoilt = _jobs(handed, lanes, policies)
     return Claim(jobs, now, next_at, again), spoilt
 
 
-def _handed(
-    columns: Sequence[Any], lanes: Mapping[int, Lane], policies: Mapping[int, Policy]
+def _jobs(
+    handed: Handed, lanes: Mapping[int, Lane], policies: Mapping[int, Policy]
 ) -> tuple[tuple[Claimed, ...], list[Bury]]:
-    inputs, notes = _inputs(columns[16:20]), _notes(columns[20:24])
+    inputs, notes = _inputs(handed), _notes(handed)
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
-    for row in zip(*columns[:16], strict=True):
+    for row in zip(*handed[:BY_JOB], strict=True):
         id, token, attempt, lost, lane, policy, args, packed, enqueued, due, claimed, held, since, *rest = row
         cost, probe, together = rest
         extra = extra_or_none(packed)
@@ -71,7 +104,7 @@ def _handed(
             spoilt.append(Bury(id, token, UNDECODABLE))
             continue
         jobs.append(
-            Claimed(
+            Claimed(  # by position: keywords would double what this loop costs
                 id,
                 token,
                 attempt,
@@ -99,19 +132,21 @@ def _handed(
     return tuple(jobs), spoilt
 
 
-def _inputs(columns: Sequence[Any]) -> dict[bytes, dict[bytes, Input]]:
+def _inputs(handed: Handed) -> dict[bytes, dict[bytes, Input]]:
     """What parents left, by child and parent."""
     found: defaultdict[bytes, dict[bytes, Input]] = defaultdict(dict)
-    if columns[0]:
+    if handed.input_jobs:
+        columns = (handed.input_jobs, handed.input_parents, handed.input_results, handed.input_failed)
         for child, parent, result, failed in zip(*columns, strict=True):
             found[child][parent] = Input(result, failed)
     return found
 
 
-def _notes(columns: Sequence[Any]) -> dict[bytes, list[Note]]:
+def _notes(handed: Handed) -> dict[bytes, list[Note]]:
     """What earlier attempts wrote down, by job."""
     found: defaultdict[bytes, list[Note]] = defaultdict(list)
-    if columns[0]:
+    if handed.note_jobs:
+        columns = (handed.note_jobs, handed.note_kinds, handed.note_names, handed.note_bodies)
         for job, kind, name, body in zip(*columns, strict=True):
             found[job].append(Note(kind, name, body))
     return found

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from limpet.core.errors import LimpetError
 from limpet.stores.postgres import trouble
@@ -26,6 +26,18 @@ Values = Sequence[Any]
 Intercept = Callable[[str, str], None]
 
 logger = logging.getLogger("limpet.stores.postgres")
+
+
+class Posted(NamedTuple):
+    """The last columns of a verb that changes something: w_lanes, w_ns, w_dues and w_gates."""
+
+    lanes: list[int] | None
+    ns: list[int] | None  # by lane: so many more jobs are ready
+    dues: list[int | None] | None  # by lane: when its next timer rings
+    gates: list[str] | None
+
+
+POSTED: Final = len(Posted._fields)
 
 
 class Request:
@@ -77,22 +89,22 @@ class Client:
     async def change(
         self, sql: str, values: Values = (), *, verb: str, now_ms: int | None = None, repeat: bool = True
     ) -> Row:
-        """The row of a verb without its last four columns (w_lanes, w_ns, w_dues, w_gates): those are who to wake.
+        """The row of a verb without its last columns, which say what it posted: sleepers are woken for that.
 
         Sleepers are looked for in a second transaction, since one that falls asleep meanwhile cannot be seen by the
         first. It leaves on the same connection the moment the answer is there, and nobody waits for it.
         """
 
         def wake(connection: Connection, rows: list[Row]) -> None:
-            lanes, ns, dues, gates = rows[0][-4:]
-            if lanes or gates:
-                told = (lanes or [], ns or [], dues or [], gates or [], now_ms)
+            posted = Posted._make(rows[0][-POSTED:])
+            if posted.lanes or posted.gates:
+                told = (*(array or [] for array in posted), now_ms)
                 known = self._statement(WAKE)
                 sent = connection.send(known, known.said(told), self._loop.time() + self.url.timeout_s)
                 sent.add_done_callback(lambda done: self._wake_again(done, told))
 
         rows = await self._request(sql, values, verb, repeat, wake)
-        return rows[0][:-4]
+        return rows[0][:-POSTED]
 
     def _wake_again(self, done: asyncio.Future[list[Row]], told: Values) -> None:
         """Wake-ups that got lost are sent again; should that fail too, sleepers wake by their own clocks."""

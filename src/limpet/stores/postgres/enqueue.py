@@ -27,16 +27,36 @@ from limpet.stores.postgres.wire import clean_json, in_schema
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
 
-_BATCH: Final = """ROW (
-  %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::text[],
-  %b::bigint[], %b::bytea[],
-  %b::bytea[], %b::integer[], %b::integer[], %b::bytea[], %b::bytea[], %b::integer[],
-  %b::bigint[], %b::bigint[], %b::bigint[],
-  %b::bytea[], %b::jsonb,
-  %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
-  %b::bytea[], %b::bytea[], %b::smallint[],
-  %b::integer[], %b::jsonb, %b::boolean, %b::boolean
-)::lp.batch, %b::bigint"""
+# The fields of lp.batch, in its order, and their types.
+FIELDS: Final = {
+    **dict.fromkeys(("lanes", "classes", "members", "rings"), "bigint[]"),
+    "priorities": "smallint[]",
+    "bodies": "bytea[]",
+    "places": "text[]",
+    "policies": "bigint[]",
+    "policy_bodies": "bytea[]",
+    "ids": "bytea[]",
+    "lane_of": "integer[]",
+    "policy_of": "integer[]",
+    "args": "bytea[]",
+    "extras": "bytea[]",
+    "costs": "integer[]",
+    **dict.fromkeys(("delays", "dues", "expires"), "bigint[]"),
+    "flows": "bytea[]",
+    "unit_costs": "jsonb",
+    "unique_keys": "bytea[]",
+    "unique_states": "smallint[]",
+    "unique_for": "bigint[]",
+    "on_duplicate": "smallint[]",
+    "children": "bytea[]",
+    "parents": "bytea[]",
+    "modes": "smallint[]",
+    "positions": "integer[]",
+    "rules": "jsonb",
+    "guest": "boolean",
+    "always": "boolean",
+}
+_BATCH: Final = f"ROW ({', '.join(f'%b::{type}' for type in FIELDS.values())})::lp.batch, %b::bigint"
 ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
 # Of a caller's connection: drivers may have been taught ways of their own to write JSON.
 ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH})".replace("%b::jsonb", "%b::text::jsonb")
@@ -104,29 +124,35 @@ class Batch:
         for job in self.jobs:
             lanes.setdefault(job.lane, len(lanes) + 1)
             policies.setdefault(job.policy, len(policies) + 1)
-        self.columns: tuple[Any, ...] = (
-            *_columns([(lane.id, lane.kind, lane.member, lane.ring, lane.priority, _body(lane)) for lane in lanes], 6),
-            sorted({place for lane in lanes for place in lane.class_gates[:3]}),
-            [policy.id for policy in policies],
-            [_encode(policy) for policy in policies],
-            [job.id for job in self.jobs],
-            [lanes[job.lane] for job in self.jobs],
-            [policies[job.policy] for job in self.jobs],
-            [job.args for job in self.jobs],
-            *self._rest(),
-            _if_any([job.flow for job in self.jobs]),
-            self._unit_costs(),
-            *self._uniques(),
-            *self._parents(),
-            list(self.positions),
-            rules_json(rules) if rules else None,
-            guest,
-            always,
-        )
+        # A field that is left out is NULL: all jobs are as most are.
+        self.columns: dict[str, Any] = {
+            "lanes": [lane.id for lane in lanes],
+            "classes": [lane.kind for lane in lanes],
+            "members": [lane.member for lane in lanes],
+            "rings": [lane.ring for lane in lanes],
+            "priorities": [lane.priority for lane in lanes],
+            "bodies": [_body(lane) for lane in lanes],
+            "places": sorted({place for lane in lanes for place in lane.class_gates[:3]}),
+            "policies": [policy.id for policy in policies],
+            "policy_bodies": [_encode(policy) for policy in policies],
+            "ids": [job.id for job in self.jobs],
+            "lane_of": [lanes[job.lane] for job in self.jobs],
+            "policy_of": [policies[job.policy] for job in self.jobs],
+            "args": [job.args for job in self.jobs],
+            "flows": _if_any([job.flow for job in self.jobs]),
+            "unit_costs": self._unit_costs(),
+            "positions": list(self.positions),
+            "rules": rules_json(rules) if rules else None,
+            "guest": guest,
+            "always": always,
+            **self._rest(),
+            **self._uniques(),
+            **self._parents(),
+        }
 
     def values(self, now_ms: int | None) -> tuple[Any, ...]:
         """What the verbs take: the batch and the time."""
-        return (*self.columns, now_ms)
+        return (*map(self.columns.get, FIELDS), now_ms)
 
     def _unit_costs(self) -> bytes | None:
         """What each job costs of other units than the plain one; None: no job costs any."""
@@ -142,32 +168,47 @@ class Batch:
                 )
         return job.costs or None
 
-    def _rest(self) -> tuple[Any, ...]:
-        """Extras, costs, delays, dues and expiries; None where all jobs are as most are."""
+    def _rest(self) -> dict[str, Any]:
+        """Extras, costs and times; nothing where all jobs are as most are."""
         if all(map(_is_plain, self.jobs)):
-            return None, None, None, None, None
-        return (
-            [_extra(job) for job in self.jobs],
-            [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
-            _if_any([min(job.delay_ms, LAST_MS) or None for job in self.jobs]),
-            _if_any([None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs]),
-            [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
-        )
+            return {}
+        return {
+            "extras": [_extra(job) for job in self.jobs],
+            "costs": [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
+            "delays": _if_any([min(job.delay_ms, LAST_MS) or None for job in self.jobs]),
+            "dues": _if_any([None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs]),
+            "expires": [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
+        }
 
     def _cost(self, at: int, job: Job) -> int:
         if job.cost > MOST_COST:
             raise InvalidOption(f"item {at} costs {job.cost:,}", fix=f"a cost is at most {MOST_COST:,}")
         return job.cost
 
-    def _uniques(self) -> tuple[Any, ...]:
-        none = (None, None, None, None)
-        if all(job.unique is None for job in self.jobs):
-            return none
-        return _columns([none if job.unique is None else _unique(job.lane.task, job.unique) for job in self.jobs], 4)
+    def _uniques(self) -> dict[str, Any]:
+        """Keys, scoped by task; nothing where no job has one."""
+        keys = [job.unique for job in self.jobs]
+        if not any(keys):
+            return {}
+        return {
+            "unique_keys": [
+                key and f"{job.lane.task}\x00{key.key}".encode() for job, key in zip(self.jobs, keys, strict=True)
+            ],
+            "unique_states": [key and _mask(key) for key in keys],
+            "unique_for": [None if key is None or key.for_ms is None else min(key.for_ms, LAST_MS) for key in keys],
+            "on_duplicate": [key and ON_DUPLICATE[key.on_duplicate] for key in keys],
+        }
 
-    def _parents(self) -> tuple[Any, ...]:
-        pairs = [(job.id, parent, MODES[job.if_parent_fails]) for job in self.jobs for parent in job.after]
-        return _columns(pairs, 3) if pairs else (None, None, None)
+    def _parents(self) -> dict[str, Any]:
+        """Which job waits for which, and what a failure of that one means; nothing where none waits."""
+        pairs = [(job, parent) for job in self.jobs for parent in job.after]
+        if not pairs:
+            return {}
+        return {
+            "children": [job.id for job, _ in pairs],
+            "parents": [parent for _, parent in pairs],
+            "modes": [MODES[job.if_parent_fails] for job, _ in pairs],
+        }
 
     def answers(
         self, ids: Sequence[bytes] | None, existing: Sequence[bool] | None, states: Sequence[int]
@@ -181,10 +222,6 @@ class Batch:
         for position, answer in zip(self.positions, found, strict=True):
             answers[position] = answer
         return answers
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
-    return tuple([row[at] for row in rows] for at in range(width))
 
 
 @lru_cache(maxsize=4096)
@@ -217,12 +254,6 @@ def _extra(job: Job) -> bytes | None:
 def _mask(unique: Unique) -> int:
     """The states in which a key is held, one bit each."""
     return sum(1 << each.code for each in unique.states)
-
-
-def _unique(task: str, unique: Unique) -> tuple[bytes, int, int | None, int]:
-    """Keys are scoped by task."""
-    until = None if unique.for_ms is None else min(unique.for_ms, LAST_MS)
-    return f"{task}\x00{unique.key}".encode(), _mask(unique), until, ON_DUPLICATE[unique.on_duplicate]
 
 
 def _parents_first(jobs: Sequence[Job]) -> Sequence[int]:

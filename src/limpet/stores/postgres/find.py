@@ -12,7 +12,7 @@ from limpet.core.jobs.state import STATES
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.definition_cache import DefinitionCache
-from limpet.stores.postgres.view import NOWHERE, Position, glances, view_of
+from limpet.stores.postgres.view import NOWHERE, Candidates, JobRow, Position, glances, view_of
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ async def views(
     found: dict[bytes, JobView] = {}
     wanted = list(dict.fromkeys(ids))
     for start in range(0, len(wanted), AT_ONCE):
-        rows = await client.rows(JOBS, (wanted[start : start + AT_ONCE],), verb=verb)
+        rows = [*map(JobRow._make, await client.rows(JOBS, (wanted[start : start + AT_ONCE],), verb=verb))]
         lanes, policies = await definitions.fetch_missing(
-            client, {row[2] for row in rows}, {row[3] for row in rows}, verb=verb
+            client, {row.lane for row in rows}, {row.policy for row in rows}, verb=verb
         )
-        found.update((row[0], view_of(row, lanes, policies)) for row in rows)
+        found.update((row.id, view_of(row, lanes, policies)) for row in rows)
     return [found.get(id) for id in ids]
 
 
@@ -102,21 +102,22 @@ async def _look(
     loop = asyncio.get_running_loop()
     until = loop.time() + LOOK_S
     while codes:
-        step = min(step, left)
-        asked = (codes, query.newest_first, *(last or (0, 0, None)), step, packed, args, bytes_left, by.flow, by.key)
-        seen, *columns, size = await client.row(NEXT, asked, verb="find")
+        count = min(step, left)
+        asked = (codes, query.newest_first, *(last or (0, 0, None)), count, packed, args, bytes_left, by.flow, by.key)
+        seen, *arrays, size = await client.row(NEXT, asked, verb="find")
         if not seen:
             break
-        fits.lanes, _ = await definitions.fetch_missing(client, set(columns[4]), (), verb="find")
-        search.take(glances(columns, fits.lanes, fits))
-        last = Position(*(column[-1] for column in columns[:3]))
-        taken = len(columns[0])
-        step = min(MOST, step * GROWTH)
+        candidates = Candidates._make(arrays)
+        fits.lanes, _ = await definitions.fetch_missing(client, set(candidates.lanes), (), verb="find")
+        search.take(glances(candidates, fits.lanes, fits))
+        last = candidates.last
+        taken = len(candidates.ids)
+        step = min(MOST, count * GROWTH)
         if not by.named:
             left, bytes_left = left - taken, bytes_left - size
         if search.full or left <= 0 or bytes_left <= 0:
             return last
-        if taken == seen < asked[5]:
+        if taken == seen < count:
             break
         if loop.time() >= until and not by.named:
             return last

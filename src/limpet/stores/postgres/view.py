@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Note
@@ -25,31 +25,81 @@ class Position(NamedTuple):
     id: bytes
 
 
-def view_of(row: tuple[Any, ...], lanes: Mapping[int, Lane], policies: Mapping[int, Policy]) -> JobView:
-    """One job, whole, from a row of lp.jobs_1. A spoilt part shows itself as the tag "undecodable"."""
-    id, state, lane, policy, args, attempt, lost, enqueued, due, claimed, finished, expires, token, session = row[:14]
-    flags, reason, cause, error_type, result, packed, held, kinds, names, bodies = row[14:]
-    extra = extra_or_none(packed) or UNREADABLE
+class JobRow(NamedTuple):
+    """A row of lp.jobs_1, in its order."""
+
+    id: bytes
+    state: int
+    lane: int
+    policy: int
+    args: bytes
+    attempt: int
+    lost: int
+    enqueued_ms: int
+    due_ms: int
+    claimed_ms: int | None
+    finished_ms: int | None
+    expires_ms: int | None
+    token: int | None
+    session: str | None
+    flags: int
+    reason: str | None
+    cause: str | None
+    error_type: str | None
+    result: bytes | None
+    extra: bytes | None
+    held: int
+    note_kinds: list[str] | None
+    note_names: list[str]
+    note_bodies: list[bytes]
+
+
+class Candidates(NamedTuple):
+    """The arrays of lp.candidates_1, in its order: from `reasons` on an array may be missing."""
+
+    a: list[int]
+    b: list[int]
+    ids: list[bytes]
+    states: list[int]
+    lanes: list[int]
+    attempts: list[int]
+    losts: list[int]
+    reasons: list[str | None]
+    causes: list[str | None]
+    error_types: list[str | None]
+    enqueued_ms: list[int] | None
+    extras: list[bytes | None] | None
+    args: list[bytes] | None
+
+    @property
+    def last(self) -> Position:
+        """Where the last of them is."""
+        return Position(self.a[-1], self.b[-1], self.ids[-1])
+
+
+def view_of(row: JobRow, lanes: Mapping[int, Lane], policies: Mapping[int, Policy]) -> JobView:
+    """One job, whole. A spoilt part shows itself as the tag "undecodable"."""
+    extra = extra_or_none(row.extra) or UNREADABLE
     return JobView(
-        id=id,
-        state=STATES[state],
-        lane=lanes.get(lane, NOWHERE),
-        policy=policies.get(policy, UNSAID),
-        args=args,
-        attempt=attempt,
-        lost=lost,
-        enqueued_at_ms=enqueued,
-        due_at_ms=due,
-        claimed_at_ms=claimed,
-        finished_at_ms=finished,
-        expires_at_ms=expires,
-        token=token,
-        session=session,
-        cancel_requested=bool(flags & CANCELLING),
-        reason=reason or "",
-        cause=cause or "",
-        error_type=error_type or "",
-        result=result,
+        id=row.id,
+        state=STATES[row.state],
+        lane=lanes.get(row.lane, NOWHERE),
+        policy=policies.get(row.policy, UNSAID),
+        args=row.args,
+        attempt=row.attempt,
+        lost=row.lost,
+        enqueued_at_ms=row.enqueued_ms,
+        due_at_ms=row.due_ms,
+        claimed_at_ms=row.claimed_ms,
+        finished_at_ms=row.finished_ms,
+        expires_at_ms=row.expires_ms,
+        token=row.token,
+        session=row.session,
+        cancel_requested=bool(row.flags & CANCELLING),
+        reason=row.reason or "",
+        cause=row.cause or "",
+        error_type=row.error_type or "",
+        result=row.result,
         tags=extra.tags,
         meta=extra.meta,
         cost=extra.cost,
@@ -57,21 +107,21 @@ def view_of(row: tuple[Any, ...], lanes: Mapping[int, Lane], policies: Mapping[i
         unique=extra.unique,
         after=extra.after,
         if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
-        held=held,
-        notes=() if kinds is None else tuple(map(Note, kinds, names, bodies)),
+        held=row.held,
+        notes=() if row.note_kinds is None else tuple(map(Note, row.note_kinds, row.note_names, row.note_bodies)),
         costs=extra.costs,
     )
 
 
 def glances(
-    columns: Sequence[Sequence[Any] | None], lanes: Mapping[int, Lane], fits: Callable[[int, int], bool]
+    candidates: Candidates, lanes: Mapping[int, Lane], fits: Callable[[int, int], bool]
 ) -> Iterator[tuple[Position, JobView]]:
-    """Candidates with as much of each job as a filter looks at, from the arrays of lp.candidates_1.
+    """Candidates with as much of each job as a filter looks at.
 
     `fits` says of a state and a lane whether such a job is worth a look at all.
     """
     for a, b, id, state, lane, attempt, lost, reason, cause, error_type, enqueued, packed, args in zip(
-        *(repeat(None) if column is None else column for column in columns), strict=False
+        *(repeat(None) if column is None else column for column in candidates), strict=False
     ):
         if not fits(state, lane):
             continue
