@@ -257,6 +257,7 @@ class Life:
         change = self._plan.witness.heard(pulse)
         if change is not None:
             worker_log(logging.ERROR, change.text, session=self._plan.session, fix=change.fix)
+            self._keeper.beat_now()  # what was seen is told to those who ask for this worker
             if change.kind == "other":
                 self._publish_again()
         if pulse.fresh and not first:
