@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -192,3 +194,42 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
         "the budget 'x' is at 50 %",  # by the first job that it took
         "breaker x opened",
     ]
+
+
+async def test_a_supervisor_looks_with_the_eyes_of_its_child_and_else_with_its_own(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = SqliteStore(str(tmp_path / "jobs.db"))
+    await early.open()
+    seen: list[object] = []
+    look, ready = Offspring.look, asyncio.Event()
+
+    async def looks(child: Offspring, after: int, most: int) -> list[Entry] | None:
+        entries = await look(child, after, most)
+        seen.append(entries)
+        return entries
+
+    monkeypatch.setattr(Offspring, "look", looks)
+    supervisor = Supervisor(
+        SupervisorSettings(
+            app_ref="tests.cli.shop:app",
+            path=(str(Path.cwd()),),
+            url=f"sqlite:///{tmp_path / 'jobs.db'}",
+            worker=WorkerSettings(beat_ms=50),
+        )
+    )
+    supervisor.on_ready = lambda child: ready.set()
+    running = asyncio.create_task(supervisor.run())
+    await ready.wait()
+    await early.change_gates([GateChange("breaker:seen", trip_ms=600_000)])
+    await heard.until(1)
+    assert seen[-1], "it was the child that saw it"
+    (pid,) = supervisor.pids()
+    os.kill(pid, signal.SIGSTOP)
+    await early.change_gates([GateChange("breaker:blind", trip_ms=600_000)])
+    await heard.until(2)
+    os.kill(pid, signal.SIGCONT)
+    supervisor.stop()
+    assert await running == 0
+    await early.close()
+    assert [text.split(" until")[0] for _, text in heard.told] == ["breaker seen opened", "breaker blind opened"]

@@ -14,8 +14,7 @@ from limpet.core.view import Entry
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience
-from limpet.stores.asking import last_seq
-from limpet.stores.base import Store
+from limpet.stores.asking import Reads, last_seq
 
 RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
 LAST_LOOK_S: Final = 0.5  # nobody waits longer than this for the end of a worker
@@ -27,7 +26,7 @@ class Crier(Part):
 
     name = "crier"
 
-    def __init__(self, store: Store, patience: Patience, look_ms: int, *, seen: int | None = None) -> None:
+    def __init__(self, store: Reads, patience: Patience, look_ms: int, *, seen: int | None = None) -> None:
         super().__init__()
         self._store = store
         self._patience = patience

@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from limpet.core.errors import StoreError
 from limpet.core.lease import Beat, Held
 from limpet.core.transition import Lose, Release, Transition
+from limpet.core.view import Entry
 from limpet.runtime.crier import Crier
 from limpet.runtime.group import gone, kill_group
 from limpet.runtime.life import END_S, FLUSH_S
@@ -33,6 +34,7 @@ from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
+from limpet.runtime.spare import Spare
 from limpet.runtime.watch import Watch
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
@@ -73,7 +75,7 @@ class Supervisor:
         self._patience = Patience(random.Random())
         self._rng = random.Random()
         self._children: dict[int, Offspring] = {}
-        self._store: Store | None = None
+        self._spare: Spare | None = None  # the store, for what no child can ask for it; known from the first one
         self._crier: Crier | None = None
         self._stopping = asyncio.Event()
         self._forced = False
@@ -96,8 +98,8 @@ class Supervisor:
             await asyncio.wait({beating})
             if self._crier is not None:
                 await self._crier.stop()
-            if self._store is not None:
-                await self._store.close()
+            if self._spare is not None:
+                await self._spare.close()
         return self._code
 
     def stop(self, *, force: bool = False) -> None:
@@ -205,16 +207,18 @@ class Supervisor:
         ready = await child.heard_ready()
         if ready is None:
             return
-        if self._store is None:
-            self._store = open_store(ready.url, ready.namespace)
-        if not self._store.features.shared:
+        if self._spare is None:
+            self._spare = Spare(partial(open_store, ready.url, ready.namespace))
+        async with self._spare.lent() as store:
+            shared = store.features.shared
+        if not shared:
             worker_log(logging.CRITICAL, "this store lives in one process", url=ready.url, fix="use a file or a server")
             self._code = NOT_SHARED
             self.stop()
             return
         if self._crier is None:
             # From before its first child claimed anything: a job that was waiting may have been news at once.
-            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
+            self._crier = Crier(self, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
             await self._crier.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
         self.on_ready(child)
@@ -235,8 +239,8 @@ class Supervisor:
         worker = self._settings.worker
         while True:
             await asyncio.sleep(worker.beat_ms / 2000)
-            store = self._store
-            if store is None:
+            spare = self._spare
+            if spare is None:
                 continue  # no child has been greeted
             for child in list(self._children.values()):
                 ready = child.ready
@@ -245,7 +249,8 @@ class Supervisor:
                 sent_ms = kept_ms()
                 try:
                     info = child.info(worker.ttl_ms)
-                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, info))
+                    async with spare.lent() as store:
+                        pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, info))
                     child.kept_at_s = time.monotonic()
                 except StoreError as error:
                     if not error.retryable:
@@ -255,6 +260,19 @@ class Supervisor:
                     child.roster.beat_for(sent_ms)
                 elif not child.leaving:
                     child.send(SessionLost())
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> Sequence[Entry]:
+        """The event log, by the eyes of a child: it has a connection, and this process needs none while all is well."""
+        for child in list(self._children.values()):
+            able = child.ready is not None and not child.leaving
+            if able and child.roster.silent_ms() < self._settings.worker.ttl_ms:
+                seen = await child.look(after, limit)
+                if seen is not None:
+                    return seen
+        if self._spare is None:
+            return []
+        async with self._spare.lent() as store:
+            return await store.read(log, after, limit)
 
     def _fell(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -304,9 +322,13 @@ class Supervisor:
     async def _recover(self, child: Offspring, code: int) -> None:
         """Settle at once for a child that died: nobody waits for its lease to run out."""
         await self._end_groups(child)
-        if self._store is None or child.ready is None or child.left:
+        if self._spare is None or child.ready is None or child.left:
             return
-        store, session = self._store, child.session
+        async with self._spare.lent() as store:
+            await self._settle_for(child, code, store)
+
+    async def _settle_for(self, child: Offspring, code: int, store: Store) -> None:
+        session = child.session
         started = {(each.id, each.token): each for each in child.roster.started()}
         patience = Patience(self._rng, self._settings.worker.cut_off_ms)
         held = await patience.ask("held", lambda: store.held(session))

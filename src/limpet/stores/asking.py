@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
@@ -10,13 +11,20 @@ from limpet.core.depth import queue_draining
 from limpet.core.gate import Gate
 from limpet.core.job import Lane
 from limpet.core.lease import ClaimRequest, Serves
-from limpet.core.view import JobView, Query
+from limpet.core.view import Entry, JobView, Query
 from limpet.stores.base import Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers
 GATE_KINDS: Final = ("all", "breaker:", "limit:", "queue:", "task:")
 
 _NOBODY: Final = ClaimRequest("limpet.clock", Serves((), ()), limit=0, slots=0, seq=0, claimer="clock")
+
+
+class Reads(Protocol):
+    """A store, or whoever asks one."""
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> Sequence[Entry]:
+        """Lines of a log, oldest first."""
 
 
 async def engine_now_ms(store: Store) -> int:
@@ -27,7 +35,7 @@ async def engine_now_ms(store: Store) -> int:
     return (await store.claim(_NOBODY)).now_ms
 
 
-async def last_seq(store: Store, log: Literal["audit", "event"]) -> int:
+async def last_seq(store: Reads, log: Literal["audit", "event"]) -> int:
     """The seq of the newest line of a log, 0 when it is empty; found by halving, as a log may be long."""
     low, high = 0, 1
     while found := await store.read(log, high, 1):
