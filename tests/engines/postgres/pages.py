@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.route import Call, Route
 
 
 class Pages:
@@ -21,11 +21,9 @@ class Pages:
         monkeypatch.setattr(Route, "_ask", partialmethod(_explained, self))
 
 
-async def _explained(
-    route: Route, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
-) -> list[Any]:
-    if verb == pages.verb:
-        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}"
-        ((((found,)),),) = await pages.ask(route, explain, values, verb, *words[:1])
+async def _explained(route: Route, pages: Pages, call: Call) -> list[Any]:
+    if call.verb == pages.verb:
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {call.sql}"
+        ((((found,)),),) = await pages.ask(route, Call(explain, call.values, call.verb, call.repeat))
         pages.count += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
-    return await pages.ask(route, sql, values, verb, *words, **more)
+    return await pages.ask(route, call)

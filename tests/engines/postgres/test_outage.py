@@ -255,7 +255,7 @@ def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups() -> None:
 
 async def _fail_over(server: PostgresServer, standby: PostgresServer, url: PostgresUrl) -> None:
     route, waiters = Route(url, "limpet"), Waiters()
-    ear = Ear(url, "hears", waiters)
+    ear = Ear(route.pool, "hears", waiters)
     await ear.hear("one")
     sleeping = asyncio.create_task(waiters.sleep(b"one", 100))
     insert = "INSERT INTO public.done VALUES (%b::integer) ON CONFLICT DO NOTHING"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import StoreError
-from limpet.stores.postgres.ear import Ear
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
 from limpet.stores.waiters import WORK, Waiters
+from tests.engines.postgres.ways import LoneEar
 from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own
 
@@ -80,7 +80,7 @@ async def test_wake_ups_are_heard_under_tls(secure: tuple[PostgresServer, Path])
     server.ask("CREATE SCHEMA hears")
     server.ask("CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all' $$")
     waiters = Waiters()
-    ear = Ear(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters)
+    ear = LoneEar(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters)
     address = await ear.hear("one")
     sleeping = [asyncio.create_task(waiters.sleep(b"s%d" % number, 60)) for number in range(300)]
     await asyncio.sleep(0)

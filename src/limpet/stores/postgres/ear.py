@@ -1,10 +1,11 @@
-"""Hears wake-ups: one connection of an event loop does nothing but LISTEN.
+"""Hears wake-ups: on one of the connections of an event loop, which is used for statements, too.
 
 Each loop has a channel of its own: a session is told where it last claimed, a watcher where it watches, and whatever is
 heard reaches the sleepers of all loops. A second channel is common to all processes of a namespace: a transaction of
 somebody else's says on it that it has posted something, since only its commit shows it to those who could look for
 sleepers. What is told while nobody listens is lost, so nobody gives an address before it listens, and everybody is
-woken once a connection is back. Behind a pooler nothing can be heard at all: sleepers then look once a second.
+woken once a connection is back. Behind a pooler nothing can be heard at all: sleepers then look once a second, unless
+`listen_url` names another way, which gets a connection of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from typing import Any, Final
 
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.line import Line, Lost, open_line
-from limpet.stores.postgres.pool import pause
+from limpet.stores.postgres.pool import Pool, pause
 from limpet.stores.postgres.trouble import TROUBLE
-from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import in_schema
 from limpet.stores.waiters import FINISHED, URGENT, WORK, Waiters
 
@@ -35,8 +35,9 @@ logger = logging.getLogger("limpet.stores.postgres")
 class Ear:
     """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
-    def __init__(self, url: PostgresUrl, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
-        self.url = url
+    def __init__(self, pool: Pool, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
+        self.url = pool.url
+        self._pool = pool
         self.deaf = False  # nothing can be heard on this way
         self._address = f"limpet-{waiters.mailbox}-{os.urandom(4).hex()}"
         self._schema = schema
@@ -98,11 +99,22 @@ class Ear:
 
     async def _try_to_hear(self) -> Line | None:
         """A connection that hears; None when nothing can be heard on this way, ever."""
-        url = self.url.listening
-        line = await open_line(url)
-        try:
+        if self.url.listen is not None:
             # Who names another way says that LISTEN works there; it is tried all the same.
-            hears = (self.url.listen is not None or not line.pooled) and await self._hears(line)
+            return await self._told(await open_line(self.url.listening))
+        line = await self._pool.hold(self._loop.time() + self.url.timeout_s)
+        if line.pooled:
+            self._pool.give_back(line)
+            return None
+        heard = await self._told(line)
+        if heard is not None:
+            self._pool.give_back(heard)
+        return heard
+
+    async def _told(self, line: Line) -> Line | None:
+        """The connection, if it hears; else it is closed."""
+        try:
+            hears = await self._hears(line)
         except BaseException:
             line.close()
             raise
@@ -140,7 +152,7 @@ class Ear:
                 self._again(Lost("the connection ended", sent=False))
         else:
             self._line = line
-            line.ended = self._ended
+            line.silenced = self._ended
             self._failures = 0
             if self._missed:
                 self._missed = False
@@ -199,8 +211,12 @@ class Ear:
         """A frozen server, or a connection that was cut in silence, shows in that nobody answers."""
         self._later = None
         line = self._line
-        if line is not None:
-            line.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
+        if line is None:
+            return
+        if self.url.listen is None and not self._pool.take_out(line):
+            self._later = self._loop.call_later(self._ping_s, self._ping)  # it is in use, and so felt for
+            return
+        line.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
 
     def _answered(self, answer: asyncio.Future[Any]) -> None:
         if answer.cancelled() or answer.exception() is not None:

@@ -101,6 +101,7 @@ class Line:
         self.idle_since = 0.0
         self.freed: Callable[[Line], None] | None = None  # called when it can be asked again
         self.ended: Callable[[Line], None] | None = None  # called when it has ended, however that came
+        self.silenced: Callable[[Line], None] | None = None  # called then, too, where somebody listens on it
         self.heard: Callable[[bytes, bytes], None] | None = None  # called with channel and payload of a NOTIFY
         self._connection = connection
         self._libpq: PGconn = connection.pgconn
@@ -329,8 +330,9 @@ class Line:
         if self._future is not None:
             # The server's last word says more than the end of the connection.
             _fail(self._free(), _failure(bad) if bad is not None else Lost(_first_line(why), sent=True))
-        if self.ended is not None:
-            self.ended(self)
+        for told in (self.ended, self.silenced):
+            if told is not None:
+                told(self)
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:

@@ -71,7 +71,8 @@ class PostgresStore:
         self._known = Known()
         self._waiters = Waiters()
         self._routes = PerLoop(lambda: Route(url, self.schema))
-        self._ears = PerLoop(lambda: Ear(url, self.schema, self._waiters))
+        self._ears = PerLoop(lambda: Ear(self._routes.here().pool, self.schema, self._waiters))
+        self._keeping: dict[str, Route] = {}  # the route of the loop that beats for a session
         self._ready = False
         self._checked = False
         self._name: str | None = None  # how this schema is told from one of the same name in another database
@@ -161,6 +162,7 @@ class PostgresStore:
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         route = await self._route()
         self._waiters.expect(beat.session.encode())
+        self._keeping[beat.session] = route
         # Wherever it sleeps, it is told here: the ear of the loop that beats is heard for as long as the session lives.
         address = await self._ears.here().hear(beat.session)
         pulse = await sessions.beat(route, beat, address, now_ms)
@@ -172,10 +174,13 @@ class PostgresStore:
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._route(), session, now_ms)
         self._waiters.forget(session.encode())
+        self._keeping.pop(session, None)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         route = await self._route()
         self._waiters.expect(request.session.encode())
+        if (keeping := self._keeping.get(request.session)) is not None:
+            route.borrow_of(keeping)  # a loop that beats for another does little else
         answer, spoilt = await claim.claim(route, self._known, request, now_ms)
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
