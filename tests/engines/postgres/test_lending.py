@@ -235,6 +235,19 @@ async def test_a_loop_that_stands_still_is_left_after_one_call(pair: Pair, monke
     assert time.monotonic() - since_s < 30
 
 
+async def test_a_loop_that_stood_still_itself_blames_nobody(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = await pair.pid_there()
+    monkeypatch.setattr(route, "HEARD_S", -59.9)
+    asking = asyncio.create_task(pid(pair.here))
+    while not pair.there._errands:  # noqa: ASYNC110  # the call is under way
+        await asyncio.sleep(0)
+    until_s = time.monotonic() + 60
+    while pair.there._errands or time.monotonic() < until_s - 59.5:
+        assert time.monotonic() < until_s  # the answer is there, and so is the end of its time
+    assert await asking == there
+    assert await pid(pair.here) == there
+
+
 # -- as workers use it
 
 
