@@ -86,6 +86,18 @@ async def poison() -> None:
     os._exit(66)
 
 
+@app.task(name="mutes")
+async def mutes() -> int:
+    """From here on its process can write the end of no job, its own included."""
+    leave_trace("start")
+
+    async def settle(*_: object, **__: object) -> None:
+        raise OSError("this process is mute")
+
+    type(app.store).settle = settle  # type: ignore[method-assign, assignment]
+    return 7
+
+
 @app.task(name="blocking")
 async def blocking(ms: int) -> int:
     leave_trace("start")

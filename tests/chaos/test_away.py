@@ -50,10 +50,11 @@ def until_works(command: Command) -> None:
 async def test_a_worker_whose_store_stays_away_ends_with_exit_code_5(weather: Weather, tmp_path: Path) -> None:
     weather.come()
     await put(weather, "short", 0)
-    with worker(tmp_path, weather.url, "--cut-off", "5s", "--grace", "1s") as command:
+    with worker(tmp_path, weather.url, "--cut-off", "8s", "--grace", "1s") as command:
         until_works(command)
         weather.go()
         assert command.ended(90) == CUT_OFF
+        assert command.said().count("cut off from the store") == 1, "the supervisor waited once more, for itself"
         assert "store is away" in command.said()
         assert "store is back" not in command.said()
 

@@ -100,6 +100,28 @@ async def test_a_poison_job_dies_alone(field: Field) -> None:
     assert {view.attempt for view in await field.views(neighbours + more)} == {1}
 
 
+async def test_jobs_that_end_their_process_over_and_over_never_end_the_command(field: Field) -> None:
+    """Five children in a row that had started no job would."""
+    ids = await field.put("poison", {}, 3)
+    worker = field.start(concurrency=1)
+    await field.finished(3, within_s=110)
+    assert {view.cause for view in await field.views(ids)} == {"poison"}
+    assert len({line[4] for line in field.trace("start")}) > 5, "each has ended two children and a process of its own"
+    assert worker.process.poll() is None
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+
+
+async def test_ends_that_a_child_knows_and_cannot_write_are_written_by_its_supervisor(field: Field) -> None:
+    (id,) = await field.put("mutes", {})
+    field.start()
+    counts = await field.finished(1)
+    (view,) = await field.views([id])
+    assert (view.state, view.attempt) == (State.succeeded, 1)
+    assert len(field.trace("start")) == 1
+    assert counts.lost == 0
+
+
 @on("sqlite", "redis", why="what a deployment hands back is a settlement like any other")
 async def test_a_rolling_deployment_spends_no_attempts(field: Field) -> None:
     quick = await field.put("short", {"ms": 60}, 150)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from limpet.runtime import WorkerEvents, current_job
 from limpet.runtime.child_messages import Ready
 from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.event_log_tailer import EventLogTailer
-from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.patient_store import Patience
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 from limpet.stores.sqlite import SqliteStore
@@ -137,7 +140,7 @@ class Away(SqliteStore):
 
 
 async def test_a_last_look_at_a_store_that_is_away_is_given_up() -> None:
-    crier = EventLogTailer(PatientStore(Away(None), random.Random()), 3_600_000, seen=0)
+    crier = EventLogTailer(partial(Away(None).read, "event"), Patience(random.Random()), 3_600_000, seen=0)
     await crier.start(lambda name, error: None)
     await crier.stop()
 
@@ -189,3 +192,42 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
         "the budget 'x' is at 50 %",  # by the first job that it took
         "breaker x opened",
     ]
+
+
+async def test_a_supervisor_looks_with_the_eyes_of_its_child_and_else_with_its_own(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = SqliteStore(str(tmp_path / "jobs.db"))
+    await early.open()
+    seen: list[object] = []
+    look, ready = ChildProcess.look, asyncio.Event()
+
+    async def looks(child: ChildProcess, after: int, most: int) -> list[Entry] | None:
+        entries = await look(child, after, most)
+        seen.append(entries)
+        return entries
+
+    monkeypatch.setattr(ChildProcess, "look", looks)
+    supervisor = Supervisor(
+        SupervisorSettings(
+            app_ref="tests.cli.shop:app",
+            path=(str(Path.cwd()),),
+            url=f"sqlite:///{tmp_path / 'jobs.db'}",
+            worker=WorkerSettings(beat_ms=50),
+        ),
+        on_ready=lambda child: ready.set(),
+    )
+    running = asyncio.create_task(supervisor.run())
+    await ready.wait()
+    await early.change_gates([GateChange("breaker:seen", trip_ms=600_000)])
+    await heard.until(1)
+    assert seen[-1], "it was the child that saw it"
+    (pid,) = supervisor.pids()
+    os.kill(pid, signal.SIGSTOP)
+    await early.change_gates([GateChange("breaker:blind", trip_ms=600_000)])
+    await heard.until(2)
+    os.kill(pid, signal.SIGCONT)
+    supervisor.stop()
+    assert await running == 0
+    await early.close()
+    assert [text.split(" until")[0] for _, text in heard.told] == ["breaker seen opened", "breaker blind opened"]

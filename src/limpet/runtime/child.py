@@ -11,10 +11,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from limpet.core.errors import StoreError
 from limpet.runtime.attempt import end_of_copy
 from limpet.runtime.background import background
 from limpet.runtime.child_messages import (
@@ -26,7 +27,9 @@ from limpet.runtime.child_messages import (
     GivenUp,
     Halt,
     Leaving,
+    Look,
     Ready,
+    Seen,
     SessionLost,
     ToSupervisor,
     Unwritten,
@@ -129,7 +132,14 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
     # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the supervisor
     # says when to stop; any other sender gets the end that it asks for, at the cost of what does not finish.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
-    obeying = background(_obey(reader, worker), "limpet-obey")
+
+    async def look(order: Look) -> None:
+        entries = None
+        with contextlib.suppress(StoreError):
+            entries = await app.store.read("event", order.after, order.most)
+        _send(writer, Seen(order.after, entries))
+
+    obeying = background(_obey(reader, worker, look), "limpet-obey")
     try:
         return await _work(worker)
     finally:
@@ -144,14 +154,16 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
                 await writer.wait_closed()  # all that the supervisor was told must reach it
 
 
+def _send(writer: asyncio.StreamWriter, message: ToSupervisor) -> None:
+    if not writer.is_closing():
+        writer.write(frame(message))
+
+
 def _plan(app: App, begin: Begin, roster: Roster, writer: asyncio.StreamWriter) -> WorkerPlan:
     """The worker that the supervisor described; it tells the supervisor what becomes of it."""
     heard = 0
+    send = partial(_send, writer)
     parts = app.parts()  # first: where the app is broken, nothing else is of interest
-
-    def send(message: ToSupervisor) -> None:
-        if not writer.is_closing():
-            writer.write(frame(message))
 
     async def introduce() -> None:
         nonlocal heard
@@ -190,7 +202,10 @@ async def _work(worker: Worker) -> int:
     return RECYCLED if report.ending == "recycled" else STOPPED
 
 
-async def _obey(reader: asyncio.StreamReader, worker: Worker) -> None:
+async def _obey(
+    reader: asyncio.StreamReader, worker: Worker, look: Callable[[Look], Coroutine[Any, Any, None]]
+) -> None:
+    looks: set[asyncio.Task[None]] = set()
     while (body := await read_frame(reader)) is not None:
         match to_child.decode(body):
             case Halt(force=True):
@@ -199,6 +214,10 @@ async def _obey(reader: asyncio.StreamReader, worker: Worker) -> None:
                 worker.stop(ordered=ordered)
             case SessionLost():
                 worker.lost_session()
+            case Look() as order:
+                looking = background(look(order), "limpet-look")
+                looks.add(looking)
+                looking.add_done_callback(looks.discard)
     worker_log(logging.WARNING, "supervisor is gone, stopping")
     worker.stop(ordered=False)
 

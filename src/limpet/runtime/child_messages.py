@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from limpet.core.endings.transition import Transition
 from limpet.core.jobs.lease import Claimed, Note, Serves
+from limpet.core.jobs.view import Entry
 from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Cause
 from limpet.runtime.settings import AppRef, WorkerSettings
@@ -52,6 +53,13 @@ class SessionLost(Struct, frozen=True, tag=True):
     """supervisor → child: your session had expired when I beat for you."""
 
 
+class Look(Struct, frozen=True, tag=True):
+    """supervisor → child: say what has happened since this event; you have a connection to the store, I have none."""
+
+    after: int
+    most: int
+
+
 class Ready(Struct, frozen=True, tag=True):
     """child → supervisor: I claim jobs, of this store, for this session."""
 
@@ -79,8 +87,15 @@ class Unwritten(Struct, frozen=True, tag=True):
     spent: dict[bytes, dict[str, int]]
 
 
-ToChild = Begin | Halt | SessionLost
-ToSupervisor = Ready | Leaving | GivenUp | Unwritten
+class Seen(Struct, frozen=True, tag=True):
+    """child → supervisor: this has happened since that event; None: I could not ask."""
+
+    after: int
+    entries: list[Entry] | None
+
+
+ToChild = Begin | Halt | SessionLost | Look
+ToSupervisor = Ready | Leaving | GivenUp | Unwritten | Seen
 
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
 to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

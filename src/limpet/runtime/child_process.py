@@ -13,17 +13,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextvars import copy_context
+from typing import Final
 
 import msgspec
 
 from limpet.core.endings.transition import Transition
+from limpet.core.jobs.view import Entry
 from limpet.runtime.child_messages import (
     RECYCLED,
     STOPPED,
     Begin,
     GivenUp,
     Leaving,
+    Look,
     Ready,
+    Seen,
     ToChild,
     ToSupervisor,
     Unwritten,
@@ -34,6 +38,8 @@ from limpet.runtime.child_messages import (
 from limpet.runtime.log import worker_log
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
+
+ANSWER_S: Final = 1.0  # how long a child may take to say what it is asked
 
 
 @contextlib.contextmanager
@@ -74,6 +80,7 @@ class ChildProcess:
         self.leaving = False
         self.given_up: dict[tuple[bytes, int], Transition] = {}  # what becomes of jobs whose handlers ran on
         self.unwritten: list[Unwritten] = []  # ends of jobs that it could not write itself
+        self._asked: dict[int, asyncio.Future[list[Entry] | None]] = {}  # after which event
         self.kept_at_s: float | None = None  # when a beat that was sent for it last reached the store
         # A thread of its own: the loop's default pool is small, and waiting for a child lasts for days.
         self._waiting = Threads("limpet-wait")
@@ -127,6 +134,23 @@ class ChildProcess:
                     self.given_up[transition.id, transition.token] = transition
                 case Unwritten() as unwritten:
                     self.unwritten.append(unwritten)
+                case Seen(after, entries):
+                    asked = self._asked.get(after)
+                    if asked is not None and not asked.done():
+                        asked.set_result(entries)
+
+    async def look(self, after: int, most: int) -> list[Entry] | None:
+        """What has happened since that event, as the child reads it from the store; None when it cannot say."""
+        answer: asyncio.Future[list[Entry] | None] = asyncio.get_running_loop().create_future()
+        self._asked[after] = answer
+        self.send(Look(after, most))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
+        except TimeoutError:
+            return None  # its loop may be blocked
+        finally:
+            self._asked.pop(after, None)
 
     async def _next(self) -> ToSupervisor | None:
         """What it says next; None when it is gone. One that talks nonsense is ended: some handler has its socket."""

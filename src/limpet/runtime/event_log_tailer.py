@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from limpet.core.errors import StoreError
@@ -14,8 +13,9 @@ from limpet.core.jobs.view import Entry
 from limpet.core.text.event_text import event_text, facts_of, is_alarming
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patient_store import PatientStore
-from limpet.stores.asking import last_seq
+from limpet.runtime.patient_store import Patience
+
+ReadEvents = Callable[[int, int], Awaitable[Sequence[Entry]]]  # after which event, and how many at most
 
 RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
 LAST_LOOK_S: Final = 0.5  # the end of a worker waits no longer than this
@@ -27,19 +27,23 @@ class EventLogTailer(Part):
 
     name = "event-log-tailer"
 
-    def __init__(self, store: PatientStore, look_ms: int, *, seen: int | None = None) -> None:
+    def __init__(
+        self, read: ReadEvents, patience: Patience, look_ms: int, *, seen: int | Callable[[], Awaitable[int]]
+    ) -> None:
         super().__init__()
-        self._store = store
+        self._read = read
+        self._patience = patience
         self._look_s = look_ms / 1000
-        self._seen = seen  # the last event before its time; None: the last one when it starts
+        self._find_seen = None if isinstance(seen, int) else seen
+        self._seen = seen if isinstance(seen, int) else None  # the last event before its time
 
     async def live(self, ready: Callable[[], None]) -> None:
-        if self._seen is None:
-            self._seen = await self._store.ask("read", partial(last_seq, self._store.store, "event"))
+        if self._find_seen is not None:
+            self._seen = await self._patience.ask("read", self._find_seen)
         ready()
         while True:
             await asyncio.sleep(self._look_s)
-            self._tell(await self._store.read("event", self._seen, AT_ONCE))
+            self._tell(await self._patience.ask("read", self._look))
 
     async def stop(self) -> None:
         """End, with the events since the last look: a tailer that starts later looks no further back."""
@@ -47,7 +51,10 @@ class EventLogTailer(Part):
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):
                 if self._seen is not None:
-                    self._tell(await self._store.store.read("event", self._seen, AT_ONCE))
+                    self._tell(await self._look())
+
+    async def _look(self) -> Sequence[Entry]:
+        return await self._read(self._seen or 0, AT_ONCE)
 
     def _tell(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

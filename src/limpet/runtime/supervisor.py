@@ -22,18 +22,19 @@ from msgspec.structs import replace
 from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.errors import StoreError
 from limpet.core.jobs.lease import Beat, Held
+from limpet.core.jobs.view import Entry
 from limpet.runtime.child_messages import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.child_watch import ChildWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.log import worker_log
-from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.patient_store import Patience, PatientStore
 from limpet.runtime.process_group import gone, kill_group
 from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
 from limpet.runtime.settler import MOST_PER_CALL
+from limpet.runtime.spare import Spare
 from limpet.runtime.worker_run import END_S, FLUSH_S
-from limpet.stores.base import Store
 from limpet.stores.open import open_store
 
 NOT_SHARED: Final = 2
@@ -74,7 +75,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._rng = random.Random()
         self._children: dict[int, ChildProcess] = {}
-        self._store: Store | None = None
+        self._spare: Spare | None = None  # the store, for what no child can ask for it; known from the first one
         self._tailer: EventLogTailer | None = None
         self._stopping = asyncio.Event()
         self._forced = False
@@ -96,8 +97,8 @@ class Supervisor:
             await asyncio.wait({beating})
             if self._tailer is not None:
                 await self._tailer.stop()
-            if self._store is not None:
-                await self._store.close()
+            if self._spare is not None:
+                await self._spare.close()
         return self._code
 
     def stop(self, *, force: bool = False) -> None:
@@ -205,9 +206,11 @@ class Supervisor:
         ready = await child.heard_ready()
         if ready is None:
             return
-        if self._store is None:
-            self._store = open_store(ready.url, ready.namespace)
-        if not self._store.features.shared:
+        if self._spare is None:
+            self._spare = Spare(partial(open_store, ready.url, ready.namespace))
+        async with self._spare.lent() as store:
+            shared = store.features.shared
+        if not shared:
             worker_log(
                 logging.CRITICAL,
                 "this store cannot be shared between processes",
@@ -219,8 +222,8 @@ class Supervisor:
             return
         if self._tailer is None:
             # From before its first child claimed anything: a job that was waiting may have been news at once.
-            patient = PatientStore(self._store, self._rng)
-            self._tailer = EventLogTailer(patient, self._settings.worker.beat_ms, seen=ready.heard)
+            look_ms = self._settings.worker.beat_ms
+            self._tailer = EventLogTailer(self._read_events, Patience(self._rng), look_ms, seen=ready.heard)
             await self._tailer.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
         self._on_ready(child)
@@ -241,8 +244,8 @@ class Supervisor:
         worker = self._settings.worker
         while True:
             await asyncio.sleep(worker.beat_ms / 2000)
-            store = self._store
-            if store is None:
+            spare = self._spare
+            if spare is None:
                 continue  # no child has been greeted
             for child in list(self._children.values()):
                 ready = child.ready
@@ -251,7 +254,8 @@ class Supervisor:
                 sent_ms = kept_ms()
                 try:
                     info = child.info(worker.ttl_ms)
-                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, info))
+                    async with spare.lent() as store:
+                        pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, info))
                     child.kept_at_s = time.monotonic()
                 except StoreError as error:
                     if not error.retryable:
@@ -261,6 +265,19 @@ class Supervisor:
                     child.roster.beat_for(sent_ms)
                 elif not child.leaving:
                     child.send(SessionLost())
+
+    async def _read_events(self, after: int, most: int) -> Sequence[Entry]:
+        """The event log, as a child reads it: it has a connection, and this process needs none while all is well."""
+        for child in list(self._children.values()):
+            able = child.ready is not None and not child.leaving
+            if able and child.roster.silent_ms() < self._settings.worker.ttl_ms:
+                seen = await child.look(after, most)
+                if seen is not None:
+                    return seen
+        if self._spare is None:
+            return []
+        async with self._spare.lent() as store:
+            return await store.read("event", after, most)
 
     def _part_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -310,10 +327,14 @@ class Supervisor:
     async def _recover(self, child: ChildProcess, code: int) -> None:
         """Settle at once for a child that died, before its lease runs out."""
         await self._end_groups(child)
-        if self._store is None or child.ready is None or child.left:
+        if self._spare is None or child.ready is None or child.left:
             return
+        async with self._spare.lent() as store:
+            patient = PatientStore(store, self._rng, self._settings.worker.cut_off_ms)
+            await self._settle_for(child, code, patient)
+
+    async def _settle_for(self, child: ChildProcess, code: int, store: PatientStore) -> None:
         session = child.session
-        store = PatientStore(self._store, self._rng, self._settings.worker.cut_off_ms)
         started = {(each.id, each.token): each for each in child.roster.started()}
         held = await store.held(session)
         if not child.roster.complete:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from limpet.core.errors import StoreError
@@ -45,6 +46,7 @@ from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
 from limpet.runtime.until_empty import UntilEmpty
 from limpet.runtime.witness import Witness
+from limpet.stores.asking import last_seq
 
 FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
 LEAVE_S: Final = 2.0
@@ -89,10 +91,15 @@ class WorkerRun:
         self._join_claiming(until_empty=until_empty)
         self._janitor = Janitor(self._store, plan.settings, plan.rng, self._check_memory)
         # A supervisor follows the event log once for all its children.
-        self._tailer = EventLogTailer(self._store, plan.settings.beat_ms) if plan.roster is None else None
+        self._tailer = self._follow_events() if plan.roster is None else None
         self._ticker = Ticker(
             self._store, plan.parts.schedules, plan.parts.tasks, plan.rng, look_ms=plan.settings.look_ms
         )
+
+    def _follow_events(self) -> EventLogTailer:
+        store = self._plan.store
+        newest = partial(last_seq, store, "event")
+        return EventLogTailer(partial(store.read, "event"), self._store, self._plan.settings.beat_ms, seen=newest)
 
     def _join_running(self) -> None:
         """The parts that run jobs."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from limpet.stores.postgres.client import Client
+from limpet.stores.postgres.client import Call, Client
 
 
 class Pages:
@@ -21,11 +21,9 @@ class Pages:
         monkeypatch.setattr(Client, "_request", partialmethod(_explained, self))
 
 
-async def _explained(
-    client: Client, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
-) -> list[Any]:
-    if verb == pages.verb:
-        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}"
-        ((((found,)),),) = await pages.ask(client, explain, values, verb, *words[:1])
+async def _explained(client: Client, pages: Pages, call: Call) -> list[Any]:
+    if call.verb == pages.verb:
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {call.sql}"
+        ((((found,)),),) = await pages.ask(client, Call(explain, call.values, call.verb, call.repeat))
         pages.count += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
-    return await pages.ask(client, sql, values, verb, *words, **more)
+    return await pages.ask(client, call)

@@ -123,6 +123,7 @@ async def test_connections_that_are_not_needed_any_more_are_closed(monkeypatch: 
     for _ in range(4):
         await client.row(PID, verb="test")
     await until(lambda: server.ask(count) == [(1,)])
+    assert client.pool.reconnects == 0, "what was let go of was not lost"
     client.drop()
 
 

@@ -257,7 +257,7 @@ def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups() -> None:
 
 async def _fail_over(server: PostgresServer, standby: PostgresServer, url: PostgresUrl) -> None:
     client, waiters = Client(url, "limpet"), Waiters()
-    receiver = WakeupReceiver(url, "hears", waiters)
+    receiver = WakeupReceiver(client.pool, "hears", waiters)
     await receiver.subscribe("one")
     sleeping = asyncio.create_task(waiters.sleep(b"one", 100))
     insert = "INSERT INTO public.done VALUES (%b::integer) ON CONFLICT DO NOTHING"

@@ -13,8 +13,8 @@ import pytest
 from limpet.core.errors import StoreError
 from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
-from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
 from limpet.stores.waiters import WORK, Waiters
+from tests.engines.postgres.ways import LoneReceiver
 from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own
 
@@ -82,7 +82,7 @@ async def test_wake_ups_are_heard_under_tls(secure: tuple[PostgresServer, Path])
     server.ask("CREATE SCHEMA hears")
     server.ask("CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all' $$")
     waiters = Waiters()
-    receiver = WakeupReceiver(
+    receiver = LoneReceiver(
         parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters
     )
     address = await receiver.subscribe("one")

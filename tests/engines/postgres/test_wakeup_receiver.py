@@ -15,9 +15,9 @@ import pytest
 from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import wakeup_receiver as receiver_module
 from limpet.stores.postgres.url import parse_postgres
-from limpet.stores.postgres.wakeup_receiver import FIRST_S, WakeupReceiver
+from limpet.stores.postgres.wakeup_receiver import FIRST_S
 from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
-from tests.engines.postgres.ways import PATIENT
+from tests.engines.postgres.ways import PATIENT, LoneReceiver
 from tests.servers.installations import POSTGRES
 from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import PostgresServer, own, shared
@@ -54,7 +54,7 @@ class Post:
         self.server = server
         self.waiters = Waiters()
         where = parse_postgres(url or f"{server.url}?{PATIENT}")
-        self.ears = PerLoop(lambda: WakeupReceiver(where, "hears", self.waiters, ping_s=ping_s))
+        self.ears = PerLoop(lambda: LoneReceiver(where, "hears", self.waiters, ping_s=ping_s))
 
     def tell(self, *messages: str, to: str | None = None) -> None:
         for message in messages:
@@ -286,7 +286,7 @@ async def test_a_way_that_is_shut_holds_up_no_beat(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(receiver_module, "FIRST_S", FIRST_S)
     with socket.create_server(("127.0.0.1", 0)) as door:
         where = parse_postgres(f"postgresql://u@127.0.0.1:{door.getsockname()[1]}/x?{PATIENT}")
-        receiver = WakeupReceiver(where, "hears", Waiters())
+        receiver = LoneReceiver(where, "hears", Waiters())
         start = time.monotonic()
         await receiver.subscribe("one")
         assert time.monotonic() - start < LONG_S / 2

@@ -11,7 +11,10 @@ from typing import Any
 import psycopg
 
 from limpet.stores.postgres.client import Client
-from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.postgres.pool import Pool
+from limpet.stores.postgres.url import PostgresUrl, parse_postgres
+from limpet.stores.postgres.wakeup_receiver import PING_S, WakeupReceiver
+from limpet.stores.waiters import Waiters
 from tests.servers.postgres import PostgresServer
 
 PID = "SELECT pg_backend_pid()"
@@ -22,6 +25,18 @@ PATIENT = "timeout=60"  # more than anything takes on a busy machine, the start 
 def route_to(server: PostgresServer, options: str = "", schema: str = "limpet") -> Client:
     """A way to a server, with options as in a URL."""
     return Client(parse_postgres(f"{server.url}?{options}"), schema)
+
+
+class LoneReceiver(WakeupReceiver):
+    """A receiver whose connections serve nothing else; they end with it."""
+
+    def __init__(self, url: PostgresUrl, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
+        self.pool = Pool(url)
+        super().__init__(self.pool, schema, waiters, ping_s=ping_s)
+
+    def drop(self) -> None:
+        super().drop()
+        self.pool.drop()
 
 
 async def pid(client: Client) -> int:

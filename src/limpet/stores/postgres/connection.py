@@ -101,6 +101,7 @@ class Connection:
         self.idle_since = 0.0
         self.freed: Callable[[Connection], None] | None = None  # called when it can be asked again
         self.ended: Callable[[Connection], None] | None = None  # called when it has ended, however that came
+        self.silenced: Callable[[Connection], None] | None = None  # called then, too, where somebody listens on it
         self.notified: Callable[[bytes, bytes], None] | None = None  # called with channel and payload of a NOTIFY
         self._driver = driver
         self._libpq: PGconn = driver.pgconn
@@ -329,8 +330,9 @@ class Connection:
         if self._future is not None:
             # The server's last word says more than the end of the connection.
             _fail(self._free(), _failure(bad) if bad is not None else Lost(_first_line(why), sent=True))
-        if self.ended is not None:
-            self.ended(self)
+        for told in (self.ended, self.silenced):
+            if told is not None:
+                told(self)
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:

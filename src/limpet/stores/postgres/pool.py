@@ -17,7 +17,8 @@ from limpet.stores.sending import refusals_at_once
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
 GROW_S: Final = 0.01  # most verbs take a millisecond: whoever waits longer than this needs another connection
-IDLE_S: Final = 60.0  # a connection that was not needed for so long is closed, unless it is the last
+THRIFTY_S: Final = 1.0  # the same where one connection should do: a slow answer is no reason for another
+IDLE_S: Final = 10.0  # a connection that was not needed for so long is closed, unless it is the last or listens
 
 logger = logging.getLogger("limpet.stores.postgres")
 
@@ -42,6 +43,7 @@ class Pool:
         self._cut = False  # there was a connection, and it was lost
         self.why: BaseException | None = None  # it cannot be reached
         self._at_once = refusals_at_once()  # until the first connection
+        self.thrifty = False  # one connection should do: what comes on top is closed when it is free again
 
     def said(self) -> str:
         """Why it cannot be reached, in words; empty when it can."""
@@ -65,7 +67,7 @@ class Pool:
             self._open_more()
         elif self._growing is None:
             # One that is in use is free again in a moment, and a new one costs the server a process.
-            self._growing = self._loop.call_later(GROW_S, self._grow)
+            self._growing = self._loop.call_later(THRIFTY_S if self.thrifty else GROW_S, self._grow)
         try:
             async with asyncio.timeout_at(deadline):
                 return await future
@@ -75,6 +77,37 @@ class Pool:
             if isinstance(error, TimeoutError):
                 raise self.why or Crowded(f"all {self.url.pool} connections of this loop were in use") from None
             raise
+
+    def warm(self) -> bool:
+        """True when there is a connection; else one is opened, though nobody waits for it."""
+        if not (self._connections or self._opening or self._later or self.dropped):
+            self._open()
+        return bool(self._connections)
+
+    # -- connections that listen, too
+
+    async def hold(self, deadline: float) -> Connection:
+        """A connection for somebody who has several things to say on it, and then gives it back."""
+        connection = self.take() or await self.wait(deadline)
+        connection.freed = None
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """It is everybody's again."""
+        connection.freed = self._freed
+        self._freed(connection)
+
+    def take_out(self, connection: Connection) -> bool:
+        """Take this connection, if nobody uses it."""
+        if connection not in self._idle:
+            return False
+        self._idle.remove(connection)
+        return True
+
+    def let_go(self) -> None:
+        """Close what nobody uses or listens on."""
+        for connection in [connection for connection in self._idle if connection.notified is None]:
+            self._close(connection)
 
     # -- connections come
 
@@ -89,9 +122,12 @@ class Pool:
         waiting = sum(not future.done() for future in self._waiting)
         most = 1 if self._failures else self.url.pool
         while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._connections) < self.url.pool:
-            opening = self._loop.create_task(open_connection(self.url))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opened)
+            self._open()
+
+    def _open(self) -> None:
+        opening = self._loop.create_task(open_connection(self.url))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opened)
 
     def _opened(self, opening: asyncio.Task[Connection]) -> None:
         self._opening.discard(opening)
@@ -153,10 +189,24 @@ class Pool:
             if not future.done():
                 future.set_result(connection)
                 return
-        now = connection.idle_since = self._loop.time()
+        connection.idle_since = self._loop.time()
         self._idle.append(connection)
-        if len(self._idle) > 1 and self._idle[0].idle_since < now - IDLE_S:
-            self._idle.pop(0).close()
+        if len(self._idle) > 1:
+            self._thin_out(connection.idle_since)
+
+    def _thin_out(self, now: float) -> None:
+        """Close what was not needed for a while; the one that listens stays, else the one used last."""
+        kept = next((connection for connection in self._idle if connection.notified is not None), self._idle[-1])
+        for connection in self._idle[:]:
+            if connection is not kept and (self.thrifty or connection.idle_since < now - IDLE_S):
+                self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        """Let go of one that nobody uses: it is not lost."""
+        self._idle.remove(connection)
+        self._connections.discard(connection)
+        connection.ended = None
+        connection.close()
 
     def _ended(self, connection: Connection) -> None:
         self._connections.discard(connection)

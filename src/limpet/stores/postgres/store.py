@@ -65,7 +65,8 @@ class PostgresStore(Watches):
         self._definitions = DefinitionCache()
         self._waiters = Waiters()
         self._clients = PerLoop(lambda: Client(url, self.schema))
-        self._receivers = PerLoop(lambda: WakeupReceiver(url, self.schema, self._waiters))
+        self._receivers = PerLoop(lambda: WakeupReceiver(self._clients.here().pool, self.schema, self._waiters))
+        self._keeping: dict[str, Client] = {}  # the client of the loop that beats for a session
         self._ready = False
         self._checked = False
         self._name: str | None = None  # how this schema is told from one of the same name in another database
@@ -158,6 +159,7 @@ class PostgresStore(Watches):
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         client = await self._client()
         self._waiters.expect(beat.session.encode())
+        self._keeping[beat.session] = client
         # Wherever it sleeps, it is told here: the receiver of the loop that beats listens while the session lives.
         address = await self._receivers.here().subscribe(beat.session)
         pulse = await sessions.beat(client, beat, address, now_ms)
@@ -169,10 +171,13 @@ class PostgresStore(Watches):
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._client(), session, now_ms)
         self._waiters.forget(session.encode())
+        self._keeping.pop(session, None)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         client = await self._client()
         self._waiters.expect(request.session.encode())
+        if (keeping := self._keeping.get(request.session)) is not None:
+            client.borrow_of(keeping)  # a loop that beats for another does little else
         answer, spoilt = await claim.claim(client, self._definitions, request, now_ms)
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.

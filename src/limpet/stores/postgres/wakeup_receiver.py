@@ -1,11 +1,11 @@
-"""Receives wake-ups: one connection of an event loop does nothing but LISTEN.
+"""Receives wake-ups: on one of the connections of an event loop, which is used for statements, too.
 
 Each loop has a channel of its own, its address: a session is told where it last claimed, a watcher where it watches. A
 message reaches the sleepers of all loops. A second channel is common to all processes of a namespace: the transaction
 of another program says on it that it has posted something, since only its commit shows the post to processes that could
 look for sleepers. A message that is sent while nothing listens is lost. So a process gives its address away only when
 it listens, and all sleepers are woken once a connection is back. Behind a pooler nothing can be received: sleepers then
-look once a second.
+look once a second, unless `listen_url` names another way, which gets a connection of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.connection import Connection, Lost, open_connection
-from limpet.stores.postgres.pool import pause
+from limpet.stores.postgres.pool import Pool, pause
 from limpet.stores.postgres.trouble import TROUBLE
-from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import in_schema
 from limpet.stores.waiters import FINISHED, URGENT, WORK, Waiters
 
@@ -36,8 +35,9 @@ logger = logging.getLogger("limpet.stores.postgres")
 class WakeupReceiver:
     """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
-    def __init__(self, url: PostgresUrl, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
-        self.url = url
+    def __init__(self, pool: Pool, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
+        self.url = pool.url
+        self._pool = pool
         self.deaf = False  # nothing can be heard on this way
         self._address = f"limpet-{waiters.mailbox}-{os.urandom(4).hex()}"
         self._schema = schema
@@ -99,11 +99,22 @@ class WakeupReceiver:
 
     async def _open_listening(self) -> Connection | None:
         """A connection that hears; None when nothing can be heard on this way, ever."""
-        url = self.url.listening
-        connection = await open_connection(url)
-        try:
+        if self.url.listen is not None:
             # Who names another way says that LISTEN works there; it is tried all the same.
-            hears = (self.url.listen is not None or not connection.pooled) and await self._listens(connection)
+            return await self._if_it_listens(await open_connection(self.url.listening))
+        connection = await self._pool.hold(self._loop.time() + self.url.timeout_s)
+        if connection.pooled:
+            self._pool.give_back(connection)
+            return None
+        listening = await self._if_it_listens(connection)
+        if listening is not None:
+            self._pool.give_back(listening)
+        return listening
+
+    async def _if_it_listens(self, connection: Connection) -> Connection | None:
+        """The connection, if it listens; else it is closed."""
+        try:
+            hears = await self._listens(connection)
         except BaseException:
             connection.close()
             raise
@@ -141,7 +152,7 @@ class WakeupReceiver:
                 self._again(Lost("the connection ended", sent=False))
         else:
             self._connection = connection
-            connection.ended = self._ended
+            connection.silenced = self._ended
             self._failures = 0
             if self._missed:
                 self._missed = False
@@ -200,8 +211,12 @@ class WakeupReceiver:
         """A frozen server, or a connection that was cut in silence, shows in that nobody answers."""
         self._later = None
         connection = self._connection
-        if connection is not None:
-            connection.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
+        if connection is None:
+            return
+        if self.url.listen is None and not self._pool.take_out(connection):
+            self._later = self._loop.call_later(self._ping_s, self._ping)  # it is in use, and so felt for
+            return
+        connection.script("SELECT 1", self._loop.time() + self.url.timeout_s).add_done_callback(self._answered)
 
     def _answered(self, answer: asyncio.Future[Any]) -> None:
         if answer.cancelled() or answer.exception() is not None:
