@@ -97,8 +97,8 @@ def _sqlite() -> tuple[Station, ...]:
     )
 
 
-def _server(sent: str) -> tuple[Station, ...]:
-    told = "stores/waiters.py:Waiters.deliver"
+def _server(engine: str) -> tuple[Station, ...]:
+    sent, told = f"stores/{engine}/connection.py:Connection.send", "stores/waiters.py:Waiters.deliver"
     return (
         ASK,
         Station("store", sent, via="client/producer.py", rests=True),
@@ -114,8 +114,8 @@ def _server(sent: str) -> tuple[Station, ...]:
 
 WAY: Final = {
     "sqlite": _sqlite(),
-    "redis": _server("stores/redis/line.py:Line.send"),
-    "postgres": _server("stores/postgres/connection.py:Connection.send"),
+    "redis": _server("redis"),
+    "postgres": _server("postgres"),
 }
 
 

@@ -113,7 +113,7 @@ TABLE: Final = {
 def row_of(effect: Effect) -> Row:
     attempt = "unspent" if effect.unspent else "spent"
     told = (effect.record, effect.held, effect.lost, effect.refund, effect.verdict)
-    return Row(STATES[effect.to], effect.word, attempt, *told)
+    return Row(STATES[effect.state], effect.word, attempt, *told)
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -136,7 +136,7 @@ def outcomes(effect: Effect) -> list[Effect]:
 def test_an_alternative_has_fields_of_an_effect_and_their_types(name: str) -> None:
     for effect in outcomes(EFFECTS[name]):
         assert msgspec.convert(asdict(effect), Effect, from_attributes=True) == effect
-        assert STATES[effect.to] in MOVES[State.running]
+        assert STATES[effect.state] in MOVES[State.running]
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -149,10 +149,10 @@ def test_an_alternative_never_takes_a_value_away(name: str) -> None:
 @pytest.mark.parametrize("name", EFFECTS)
 def test_text_and_numbers_are_all_that_goes_to_an_engine(name: str) -> None:
     effect = EFFECTS[name]
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(effect), type=Effect).to == effect.to
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(effect), type=Effect).state == effect.state
     said = msgspec.json.decode(msgspec.json.encode(effect))
     assert set(said) <= {field.name for field in fields(Effect)}
-    assert {"to", "word"} <= set(said)
+    assert {"state", "word"} <= set(said)
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)
@@ -238,14 +238,14 @@ def test_a_gate_that_is_not_the_jobs_own_needs_a_wait_beside_it() -> None:
     effect = effect_of(Hold(ID, 1, "limit:a", 5_000, "429"))
     assert (effect.gate, effect.gate_ms, effect.delay_ms, effect.trips) == ("limit:a", 5_000, None, False)
     foreign = effect.otherwise(effect.if_foreign_gate)
-    assert (STATES[foreign.to], foreign.delay_ms, foreign.gate_ms) == (State.scheduled, 5_000, 5_000)
+    assert (STATES[foreign.state], foreign.delay_ms, foreign.gate_ms) == (State.scheduled, 5_000, 5_000)
 
 
 def test_an_event_that_has_come_ends_a_wait_before_it_begins() -> None:
     effect = effect_of(Suspend(ID, 1, None, ("go", "stop")))
     assert (effect.delay_ms, effect.events, effect.reason) == (FOREVER_MS, ("go", "stop"), "")
     signalled = effect.otherwise(effect.if_signalled)
-    assert (STATES[signalled.to], signalled.delay_ms, signalled.events) == (State.ready, 0, ())
+    assert (STATES[signalled.state], signalled.delay_ms, signalled.events) == (State.ready, 0, ())
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_time_however_long_is_shorter_than_for_ever(transition: Transition) ->
 
 def test_only_a_job_that_goes_on_waiting_has_a_time_and_events() -> None:
     for effect in EFFECTS.values():
-        if STATES[effect.to] in FINISHED:
+        if STATES[effect.state] in FINISHED:
             assert (effect.delay_ms, effect.events) == (None, None)
 
 

@@ -12,6 +12,7 @@ from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Claim, ClaimRequest
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import Breaker, Limit
+from limpet.runtime import current_job
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
@@ -27,6 +28,9 @@ class Slow(SqliteStore):
         self.settling, self.answer = asyncio.Event(), asyncio.Event()
         self.claimed, self.hand_out = asyncio.Event(), asyncio.Event()
         self.hand_out.set()
+        self.asked, self.go_on, self.hold_answers = asyncio.Event(), asyncio.Event(), False
+        self.served: list[tuple[str, ...] | None] = []
+        self.empty = asyncio.Event()  # the last claim found nothing
 
     async def settle(
         self,
@@ -38,6 +42,10 @@ class Slow(SqliteStore):
         now_ms: int | None = None,
     ) -> list[Settled]:
         bad = any(not isinstance(each, Succeed) for each in transitions)
+        if bad and self.hold_answers:  # before the engine hears of it: a claim may still get a job under that gate
+            self.hold_answers = False
+            self.asked.set()
+            await self.go_on.wait()
         answers = await super().settle(session, seq, transitions, spent=spent, now_ms=now_ms)
         if bad:
             self.settling.set()
@@ -45,7 +53,11 @@ class Slow(SqliteStore):
         return answers
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.served.append(request.serves.tasks)
+        self.empty.clear()
         claim = await super().claim(request, now_ms=now_ms)
+        if not claim.jobs:
+            self.empty.set()
         if claim.jobs and not self.hand_out.is_set():
             self.claimed.set()
             await self.hand_out.wait()
@@ -153,3 +165,86 @@ async def test_a_failure_that_cannot_open_its_breaker_stops_nothing(store: Slow)
     worker.cancel()
     await asyncio.wait({worker})
     assert ran == list(range(10))
+
+
+SELDOM = {"concurrency": 2, "beat_ms": 600_000, "ttl_ms": 1_800_000}  # no regular wait ends within a test
+
+
+async def test_a_job_that_lay_aside_starts_when_its_gate_stays_open(store: Slow) -> None:
+    bench, second, tokens = Bench(store), asyncio.Event(), list[int]()
+
+    async def calls(n: int) -> None:
+        if n:
+            tokens.append(current_job().token)
+            second.set()
+            return
+        raise ConnectionError("down")
+
+    spec = bench.task(calls, breaker=Breaker(failures=5, cooldown=HOUR_S))
+    await bench.put(spec, {"n": 0})
+    worker = bench.worker(SELDOM)
+    working = asyncio.create_task(worker.run())
+    await soon(store.settling)
+    aside = await bench.put(spec, {"n": 1})
+    await bench.until([aside], State.running)  # claimed, and held back
+    await soon(store.empty)
+    held = {one.id: one.token for one in await store.held(worker.session)}
+    assert not second.is_set()
+    store.answer.set()
+    await soon(second)
+    working.cancel()
+    await asyncio.wait({working})
+    assert tokens == [held[aside]]  # under the lease it had: it was not handed back and claimed again
+
+
+async def test_a_job_that_lay_aside_is_handed_back_when_its_gate_is_shut(store: Slow) -> None:
+    bench, ran = Bench(store), list[int]()
+
+    async def calls(n: int) -> None:
+        ran.append(n)
+        raise RateLimited(HOUR_S)
+
+    spec = bench.task(calls)
+    store.hold_answers = True
+    await bench.put(spec, {"n": 0})
+    worker = asyncio.create_task(bench.worker(SELDOM).run())
+    await soon(store.asked)
+    aside = await bench.put(spec, {"n": 1})
+    await bench.until([aside], State.running)
+    store.go_on.set()
+    await soon(store.settling)
+    store.answer.set()
+    await bench.until([aside], State.ready)
+    worker.cancel()
+    await asyncio.wait({worker})
+    assert ran == [0]
+    assert (await bench.view(aside)).attempt == 0
+
+
+async def test_after_the_answer_jobs_are_asked_for_that_a_narrowed_claim_had_left_out(store: Slow) -> None:
+    bench, ran, third = Bench(store), list[int](), asyncio.Event()
+
+    async def calls(n: int) -> None:
+        ran.append(n)
+        if n == 0:
+            raise ConnectionError("down")
+        if n == 2:
+            third.set()
+
+    async def other() -> None: ...
+
+    spec = bench.task(calls, breaker=Breaker(failures=5, cooldown=HOUR_S))
+    quick = bench.task(other)
+    await bench.put(spec, {"n": 0})
+    worker = asyncio.create_task(bench.worker(SELDOM).run())
+    await soon(store.settling)
+    await bench.until([await bench.put(spec, {"n": 1})], State.running)
+    while store.served[-1] != ("other",):  # it has waited for too long: its slot is offered to other tasks
+        await bench.until([await bench.put(quick)], State.running)
+    await soon(store.empty)
+    await bench.put(spec, {"n": 2})  # the worker is not woken for it: it has asked for other tasks alone
+    store.answer.set()
+    await soon(third)
+    worker.cancel()
+    await asyncio.wait({worker})
+    assert ran == [0, 1, 2]

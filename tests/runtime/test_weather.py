@@ -12,7 +12,7 @@ import pytest
 
 from limpet.core.endings.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
 from limpet.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
-from limpet.core.jobs.lease import Claim, ClaimRequest
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest
 from limpet.core.jobs.state import State
 from limpet.core.limits.budget import Budget
 from limpet.runtime import WorkerFailed, current_job
@@ -291,6 +291,40 @@ class Forgetful(Weather):
 
 async def test_a_session_that_ran_out_in_an_outage_is_open_again_before_the_next_regular_beat() -> None:
     store = Forgetful()
+    bench, ran = Bench(store), asyncio.Event()
+
+    async def work() -> None:
+        ran.set()
+
+    await bench.put(bench.task(work))
+    store.refuse_claims = 1
+    stop = asyncio.Event()
+    worker = asyncio.create_task(bench.worker({"beat_ms": 600_000, "ttl_ms": 1_800_000}).run(stop))
+    await asyncio.wait_for(ran.wait(), 60)
+    stop.set()
+    await worker
+    await store.close()
+
+
+class Reopened(Weather):
+    """While it was away the session of the worker has run out, and a beat has opened it again whose answer was lost."""
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        away = self.refuse_claims
+        if away:
+            await self.leave(request.session)
+            self.lost = True
+        claim = await super().claim(request, now_ms=now_ms)
+        if self.lost:
+            self.lost = False
+            await self.beat(Beat(request.session, 1_800_000, request.serves))
+        return claim
+
+    lost = False
+
+
+async def test_a_session_that_was_open_again_before_the_worker_knew_asks_once_more() -> None:
+    store = Reopened()
     bench, ran = Bench(store), asyncio.Event()
 
     async def work() -> None:

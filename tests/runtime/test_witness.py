@@ -115,3 +115,29 @@ async def test_a_worker_lives_through_an_emptied_store(tmp_path: Path, caplog: p
     told = [line.getMessage() for line in caplog.records if "another store answers here" in line.getMessage()]
     assert len(told) == 1
     await store.close()
+
+
+async def test_doctor_hears_of_it_at_once_and_not_with_the_next_beat(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    store, new = SqliteStore(str(path), sync="normal"), SqliteStore(f"{path}-new", sync="normal")
+    bench = Bench(store)
+
+    async def noop() -> None: ...
+
+    bench.task(noop)
+    started, stop = asyncio.Event(), asyncio.Event()
+    events = WorkerEvents(on_ready=lambda info: started.set())
+    worker = bench.worker({"beat_ms": 300_000, "ttl_ms": 600_000}, events=events)  # longer than the test
+    working = asyncio.create_task(worker.run(stop))
+    async with asyncio.timeout(60):
+        await started.wait()
+        await new.open()
+        await new.close()
+        os.replace(f"{path}-new", path)
+        assert worker._run is not None
+        worker._run._keeper.beat_now()  # the one that is told of the other store
+        while "store_other" not in {each.code for each in await Operator(store, "ada").doctor()}:
+            pass
+    stop.set()
+    await working
+    await store.close()

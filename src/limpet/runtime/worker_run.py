@@ -222,6 +222,7 @@ class WorkerRun:
         change = self._witness.heard(pulse)
         if change is not None:
             worker_log(logging.ERROR, change.text, session=self._plan.session, fix=change.fix)
+            self._keeper.beat_now()  # so that `workers` and `doctor` show it
             if change.kind == "other":
                 self._publish_again()
         if pulse.fresh and not first:

@@ -11,7 +11,7 @@ import pytest
 from limpet.core.errors import StoreError
 from limpet.core.jobs.view import Finding
 from limpet.stores.redis.check import findings, startup
-from limpet.stores.redis.route import Route
+from limpet.stores.redis.client import Client
 from limpet.stores.redis.url import parse_redis
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import replica
@@ -19,11 +19,11 @@ from tests.servers.redis import RedisServer, running
 
 
 async def found(server: RedisServer, login: str = "") -> dict[str, Finding]:
-    route = Route(parse_redis(f"redis://{login}127.0.0.1:{server.port}"), "limpet:x")
+    client = Client(parse_redis(f"redis://{login}127.0.0.1:{server.port}"), "limpet:x")
     try:
-        answer = await findings(route)
+        answer = await findings(client)
     finally:
-        route.drop()
+        client.drop()
     assert len({finding.code for finding in answer}) == len(answer)
     assert all(finding.fix for finding in answer if finding.level != "ok")
     return {finding.code: finding for finding in answer}

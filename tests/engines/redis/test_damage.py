@@ -69,7 +69,7 @@ async def count_on(place: Place, cursor: bytes) -> list[Any]:
     """One step of a count."""
     assert isinstance(place.store, RedisStore)
     args = (place.clock.now_ms, "a repair", 1, "count", cursor, "")
-    answer: list[Any] = await place.store._route.script("repair", script("repair"), place.key("m"), args)
+    answer: list[Any] = await place.store._client.script("repair", script("repair"), place.key("m"), args)
     return answer
 
 

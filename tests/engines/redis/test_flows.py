@@ -10,10 +10,10 @@ import pytest
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.view import Query, Retention, Term
-from limpet.stores.redis.route import Route
-from limpet.stores.redis.together import of_flow
+from limpet.stores.redis.by_flow_or_key import of_flow
+from limpet.stores.redis.client import Client
+from limpet.stores.redis.cursor import Cursor
 from limpet.stores.redis.url import parse_redis
-from limpet.stores.redis.walk import Walk
 from limpet_contract.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.size import in_matrix
@@ -108,13 +108,13 @@ async def test_a_flow_is_found_without_a_look_at_others(place: Flows) -> None:
 async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(place: Flows, newest_first: bool) -> None:
     flow = place.id()
     ids = await place.add_many(300, flow=flow)
-    route = Route(parse_redis(place.server.url), f"limpet:{place.namespace}")
+    client = Client(parse_redis(place.server.url), f"limpet:{place.namespace}")
     seen: list[bytes] = []
-    async for batch in of_flow(Walk(route, place.key("m"), newest_first, batch=64), flow):
+    async for batch in of_flow(Cursor(client, place.key("m"), newest_first, batch=64), flow):
         seen += [id for _, id in batch]
         await place.finish(10)
         await place.prune()
-    route.drop()
+    client.drop()
     assert len(seen) == len(set(seen))
     assert set(ids[100:]) <= set(seen), "whoever is there all the time is met"
 

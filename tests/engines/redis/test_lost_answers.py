@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from limpet.core.jobs.view import Control, Entry
-from limpet.stores.redis import RedisStore, shelf
+from limpet.stores.redis import RedisStore, controls
 from limpet_contract.bench import Bench
 from tests.contract.harnesses import RedisNamespace
 
@@ -23,7 +23,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 @pytest.fixture
 def same_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is a repetition of the first."""
-    monkeypatch.setattr(shelf, "call_name", lambda: b"the same call")
+    monkeypatch.setattr(controls, "call_name", lambda: b"the same call")
 
 
 @pytest.mark.usefixtures("same_name")

@@ -41,7 +41,7 @@ from tests.servers.redis import shared
         ("local STANDING, notes", "local STANDING, notes"),
         (
             "MADE.success",
-            '({ ["to"] = 4, ["word"] = "succeeded", ["record"] = "again", ["blame"] = true, ["verdict"] = "ok", '
+            '({ ["state"] = 4, ["word"] = "succeeded", ["record"] = "again", ["blame"] = true, ["verdict"] = "ok", '
             '["if_cancelling"] = "" })',
         ),
     ],

@@ -43,7 +43,7 @@ def jobs(count: int, first: int = 1) -> list[Job]:
 
 
 async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Ask until it is answered, as the runtime does."""
+    """Request until it is answered, as the runtime does."""
     while True:
         try:
             return await call()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from limpet.core.jobs.job import Job, Lane, Policy, Unique
 from limpet.core.jobs.lease import Input, Note
 from limpet.core.jobs.state import State
+from limpet.stores.redis.definition_cache import class_value, lane_of, lane_value
 from limpet.stores.redis.fields import BODY, EXTRA, RARE
-from limpet.stores.redis.known import class_value, lane_of, lane_value
 from limpet.stores.redis.record import (
     Beside,
     claimed_of,

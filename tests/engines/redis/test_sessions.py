@@ -278,7 +278,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
     store = place.store
     assert isinstance(store, RedisStore)
     assert store._waiters._waiters == {}
-    address = store._ears.here().address
+    address = store._receivers.here().address
     place.server.ask("RPUSH", place.key(f"ear:{address}"), b"wfirst")
     await place.hand("third").claim()
     await place.hand("third").wait(100)

@@ -142,7 +142,9 @@ class TestCancel:
         if not force:
             await hand.snooze(job, 1_000)
         assert (await bench.view(id)).reason == "cancelled"
-        (record,) = await bench.store.attempts(id)
+        found = await bench.store.inspect(id)
+        assert found is not None
+        (record,) = found.attempts
         assert (record.outcome, record.message) == ("cancelled", "cancelled")
 
     async def test_dependents_are_cancelled_in_the_step_of_the_request(self, bench: Bench) -> None:

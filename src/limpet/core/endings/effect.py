@@ -48,7 +48,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
     It refers to nothing that refers back to it, and is made for every attempt: the collector need not know of it.
     """
 
-    to: int  # the code of the state that the job is in afterwards
+    state: int  # the code of the state that the job is in afterwards
     word: str  # how the attempt ended, in its record
     record: Record = "always"  # whether that record is kept; "again": not of a first try
     # A job that goes on waiting is due so long from now (FOREVER_MS: never by itself); None: when it was due before.
@@ -83,7 +83,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
 
 # A job that was asked to stop is cancelled however its attempt ends, but for a success.
 _CANCELLED: Final[Otherwise] = {
-    "to": CANCELLED,
+    "state": CANCELLED,
     "word": "cancelled",
     "record": "always",
     "unspent": False,
@@ -171,7 +171,7 @@ def _suspended(suspend: Suspend) -> Effect:
         held="none",
         reason="",
         refund="unsaid",
-        if_signalled={"to": READY, "delay_ms": 0, "events": ()},
+        if_signalled={"state": READY, "delay_ms": 0, "events": ()},
     )
 
 
@@ -188,7 +188,7 @@ def _held(hold: Hold) -> Effect:
         gate=hold.gate,
         gate_ms=delay_ms,
         trips=hold.trips,
-        if_foreign_gate={"to": SCHEDULED, "delay_ms": delay_ms},
+        if_foreign_gate={"state": SCHEDULED, "delay_ms": delay_ms},
     )
 
 
@@ -211,7 +211,7 @@ def _lost(lose: Lose) -> Effect:
 
 def _poison(message: str) -> Otherwise:
     failure = Failure("lost", "limpet.Poison", message, cause="poison")
-    return {"to": DEAD, "word": "dead", "blame": True, "failure": failure}
+    return {"state": DEAD, "word": "dead", "blame": True, "failure": failure}
 
 
 _EFFECTS: Final[dict[type, Callable[[Any], Effect]]] = {

@@ -9,7 +9,7 @@ from typing import Final
 
 from limpet.core.errors import StoreError
 from limpet.core.jobs.view import Finding
-from limpet.stores.redis.route import Route
+from limpet.stores.redis.client import Client
 
 OLDEST: Final = (6, 2)
 NEARLY_FULL: Final = 0.9
@@ -17,10 +17,13 @@ NEARLY_FULL: Final = 0.9
 logger = logging.getLogger("limpet.stores.redis")
 
 
-async def findings(route: Route) -> list[Finding]:
+async def findings(client: Client) -> list[Finding]:
     """Version, role, log, flushing, eviction and replicas, as found."""
     facts, fsync, save, replicas = await asyncio.gather(
-        _info(route), _setting(route, "appendfsync"), _setting(route, "save"), _setting(route, "min-replicas-to-write")
+        _info(client),
+        _setting(client, "appendfsync"),
+        _setting(client, "save"),
+        _setting(client, "min-replicas-to-write"),
     )
     return [
         _version(facts),
@@ -41,16 +44,16 @@ def startup(found: Sequence[Finding], *, strict: bool) -> None:
         logger.log(logging.ERROR if finding.level == "error" else logging.WARNING, "%s (%s)", finding.text, finding.fix)
 
 
-async def _info(route: Route) -> dict[str, str]:
-    text: bytes = await route.call("check", "INFO")
+async def _info(client: Client) -> dict[str, str]:
+    text: bytes = await client.call("check", "INFO")
     lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines() if ":" in line)
     return {name: value for name, _, value in lines}
 
 
-async def _setting(route: Route, name: str) -> str | None:
+async def _setting(client: Client, name: str) -> str | None:
     """A setting of the server; None where CONFIG is forbidden or not there, as with many hosted servers."""
     try:
-        answer = await route.call("check", "CONFIG", "GET", name)
+        answer = await client.call("check", "CONFIG", "GET", name)
     except StoreError as error:
         if error.retryable:
             raise

@@ -9,14 +9,14 @@ from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.sessions import packed_serves, signature_bytes
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 INPUTS_AT_ONCE: Final = 256
 
@@ -27,7 +27,7 @@ def _ability(serves: Serves) -> tuple[bytes, bytes]:
 
 
 async def claim(
-    route: Route, key: bytes, known: Known, request: ClaimRequest, ear: str, now_ms: int | None
+    client: Client, key: bytes, definitions: DefinitionCache, request: ClaimRequest, mailbox: str, now_ms: int | None
 ) -> tuple[Claim, list[Bury]]:
     """What the session holds from now on, and what must be buried of it since nobody can read it."""
     args = (
@@ -39,22 +39,22 @@ async def claim(
         request.seq,
         request.claimer,
         request.least_urgent,
-        ear,
+        mailbox,
         request.aged,
         request.most_urgent,
     )
-    answer: list[Any] = await route.script("claim", script("claim"), key, args)
+    answer: list[Any] = await client.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer
     claim = Claim((), int(now), int(instant) if instant else None, bool(again))
     if not rows:
         return claim, []
-    lanes, policies = await known.learn(route, key, rows[::4], "claim")
+    lanes, policies = await definitions.fetch_missing(client, key, rows[::4], "claim")
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
     for at in range(0, len(rows), 4):
         raw, id, token, more = rows[at : at + 4]
         if more and isinstance(more[2], int):
-            more[2] = await _many_inputs(route, K.parents.under(key, id))
+            more[2] = await _many_inputs(client, K.parents.under(key, id))
         job = (
             claimed_of(id, raw, int(token), claim.now_ms, lanes, policies, *_beside(more))
             if more
@@ -67,16 +67,16 @@ async def claim(
     return Claim(tuple(jobs), claim.now_ms, claim.next_at_ms, claim.again), spoilt
 
 
-async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
+async def _many_inputs(client: Client, hash: bytes) -> list[bytes]:
     """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
     flat: list[bytes] = []
     cursor, size = b"0", 0
     while True:
-        cursor, some = await route.call("claim", "HSCAN", hash, cursor, "COUNT", INPUTS_AT_ONCE)
+        cursor, some = await client.call("claim", "HSCAN", hash, cursor, "COUNT", INPUTS_AT_ONCE)
         flat += some
         size += sum(map(len, some[1::2]))
         if size > 2 * MAX_INPUT_BYTES:  # too much by far: the rest is not worth reading
-            return [NAMED, await route.call("claim", "HGET", hash, NAMED)]
+            return [NAMED, await client.call("claim", "HGET", hash, NAMED)]
         if cursor == b"0":
             return flat
 

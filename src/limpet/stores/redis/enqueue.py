@@ -17,13 +17,13 @@ from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
 from limpet.core.jobs.state import STATES
 from limpet.core.limits.depth import queue_draining, queue_full
 from limpet.stores.base import check_size
+from limpet.stores.redis.definition_cache import class_value, lane_value
 from limpet.stores.redis.fields import BODY, LAST_MS
-from limpet.stores.redis.known import class_value, lane_value
 from limpet.stores.redis.record import MOST_COST, at_most, id8, tail_of
 from limpet.stores.redis.scripts import script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
 ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
@@ -35,7 +35,7 @@ _length = struct.Struct(">I").pack
 
 
 async def enqueue(
-    route: Route, key: bytes, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    client: Client, key: bytes, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
 ) -> tuple[list[Enqueued], str]:
     """Store all jobs or none; and the store's own name."""
     if not jobs:
@@ -44,12 +44,12 @@ async def enqueue(
     positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
     in_order = [jobs[i] for i in positions]
     args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions, always=False)]
-    answer = await route.script("enqueue", script("enqueue"), key, args)
+    answer = await client.script("enqueue", script("enqueue"), key, args)
     return _answers(answer, in_order, positions), answer[3].decode()
 
 
 async def relay(
-    route: Route,
+    client: Client,
     key: bytes,
     mark: tuple[str, int],
     jobs: Sequence[Job],
@@ -62,7 +62,7 @@ async def relay(
     check_size(jobs)
     positions = range(len(jobs))
     args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions, always=always)]
-    answer = await route.script("relay", script("relay"), key, args)
+    answer = await client.script("relay", script("relay"), key, args)
     return None if answer is None else _answers(answer, jobs, positions)
 
 

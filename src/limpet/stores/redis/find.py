@@ -11,18 +11,18 @@ import msgspec
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
-from limpet.stores.redis.candidates import NAMED_BY, SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.cursor import Cursor
+from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
+from limpet.stores.redis.index_scan import NAMED_BY, SHARED, chunks, name_of, scan, slots
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.view import Parts, view_of
-from limpet.stores.redis.walk import Walk
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 AT_ONCE: Final = 512  # jobs that are read in one step
 AT_ONCE_WHOLE: Final = 64  # with arguments and results, each of which may be large
@@ -36,21 +36,27 @@ _decode_attempt = msgspec.msgpack.Decoder(tuple[int, str, int, int, str, str, st
 
 
 async def views(
-    route: Route, key: bytes, known: Known, ids: Sequence[bytes], *, what: str = WHOLE, verb: str = "get"
+    client: Client,
+    key: bytes,
+    definitions: DefinitionCache,
+    ids: Sequence[bytes],
+    *,
+    what: str = WHOLE,
+    verb: str = "get",
 ) -> list[JobView | None]:
     """The jobs with these ids, in order; None for one that is not there."""
     found: list[JobView | None] = []
     step = AT_ONCE_WHOLE if "a" in what else AT_ONCE
     for start in range(0, len(ids), step):
-        found += await _views(route, key, known, ids[start : start + step], what, verb)
+        found += await _views(client, key, definitions, ids[start : start + step], what, verb)
     return found
 
 
 async def _views(
-    route: Route, key: bytes, known: Known, ids: Sequence[bytes], what: str, verb: str
+    client: Client, key: bytes, definitions: DefinitionCache, ids: Sequence[bytes], what: str, verb: str
 ) -> list[JobView | None]:
-    flat: list[Any] = await route.script(verb, script("views"), key, ("", what, *ids))
-    lanes, policies = await known.learn(route, key, flat[::_WIDTH], verb)
+    flat: list[Any] = await client.script(verb, script("views"), key, ("", what, *ids))
+    lanes, policies = await definitions.fetch_missing(client, key, flat[::_WIDTH], verb)
     found: list[JobView | None] = []
     for id, at in zip(ids, range(0, len(flat), _WIDTH), strict=True):
         raw, run, session, args, result, notes, after = flat[at : at + _WIDTH]
@@ -60,9 +66,9 @@ async def _views(
     return found
 
 
-async def attempts(route: Route, key: bytes, id: bytes) -> list[AttemptView]:
+async def attempts(client: Client, key: bytes, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    rows: list[bytes] = await route.call("inspect", "LRANGE", K.attempts.under(key, id), 0, -1)
+    rows: list[bytes] = await client.call("inspect", "LRANGE", K.attempts.under(key, id), 0, -1)
     return [_attempt(*_decode_attempt(row)) for row in rows]
 
 
@@ -72,17 +78,17 @@ def _attempt(
     return AttemptView(number, outcome, started, finished, session, kind or None, *rest)  # type: ignore[arg-type]
 
 
-async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
+async def resolve(client: Client, key: bytes, suffix: str) -> list[bytes]:
     """Up to three ids that end in `suffix`, newest first."""
     plain = hex_suffix(suffix)
     if plain is None:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
-        return [raw] if await route.call("find", "HEXISTS", K.jobs.under(key), raw) else []
+        return [raw] if await client.call("find", "HEXISTS", K.jobs.under(key), raw) else []
     found: list[bytes] = []
     looked = 0
-    async for _, blob in chunks(Walk(route, key, verb="find"), None, 256):
+    async for _, blob in chunks(Cursor(client, key, verb="find"), None, 256):
         if plain in blob.hex():
             found += [id for _, id in slots(blob, newest_first=True) if id.hex().endswith(plain)]
         looked += SLOTS
@@ -94,28 +100,28 @@ async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
 # -- pages
 
 
-async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int | None) -> Page:
+async def find(client: Client, key: bytes, definitions: DefinitionCache, query: Query, now_ms: int | None) -> Page:
     """One page: candidates by an index, then states and terms as a filter."""
     if query.suffix is not None:
-        return named(await views(route, key, known, await resolve(route, key, query.suffix), verb="find"))
+        return named(await views(client, key, definitions, await resolve(client, key, query.suffix), verb="find"))
     if now_ms is None:
-        seconds, micros = await route.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
+        seconds, micros = await client.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
         now_ms = int(seconds) * 1000 + int(micros) // 1000
     index = name_of(query)
     search: Search[bytes] = Search(query, index, now_ms)
     after = None if query.cursor is None else _read_cursor(query.cursor, index)
-    way = Walk(route, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    cursor = Cursor(client, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
     most = sys.maxsize if index in SHARED else CANDIDATES
     looked, last = 0, b""
-    async for batch in walk(query, way):
+    async for batch in scan(query, cursor):
         some = batch[: most - looked]
         looked, last = looked + len(some), some[-1][0]
-        found = await views(route, key, known, [id for _, id in some], what=what, verb="find")
+        found = await views(client, key, definitions, [id for _, id in some], what=what, verb="find")
         search.take(zip((position for position, _ in some), found, strict=True))
         if search.full or looked >= most:
             break
-    whole = await views(route, key, known, search.ids, verb="find")
+    whole = await views(client, key, definitions, search.ids, verb="find")
     return search.page(whole, last if search.full or looked >= most else None)
 
 

@@ -14,7 +14,7 @@ from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 MOST_GATES = 10_000  # what one listing answers
 AT_ONCE = 500  # gates that one command reads
@@ -26,18 +26,18 @@ _gate = msgspec.msgpack.Decoder(Gate).decode
 _charges = msgspec.msgpack.Decoder(list[Charge]).decode
 
 
-async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
+async def change_gates(client: Client, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
     """Apply operators' changes; the gate after each."""
     args = ("" if now_ms is None else now_ms, call_name(), _pack(changes))
-    answer: list[bytes] = await route.script("change_gates", script("change_gates"), key, args)
+    answer: list[bytes] = await client.script("change_gates", script("change_gates"), key, args)
     return [gate_or_shut(change.key, body) for change, body in zip(changes, answer, strict=True)]
 
 
-async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
+async def gates(client: Client, key: bytes, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     cursor, found = b"0", dict[str, bytes]()
     while True:
-        cursor, flat = await route.call("gates", "HSCAN", K.gates.under(key), cursor, "COUNT", AT_ONCE)
+        cursor, flat = await client.call("gates", "HSCAN", K.gates.under(key), cursor, "COUNT", AT_ONCE)
         for name, body in zip(flat[::2], flat[1::2], strict=True):
             if name.startswith(prefix.encode()):
                 found[name.decode()] = body
@@ -46,19 +46,19 @@ async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     return [gate_or_shut(name, body) for name, body in sorted(found.items())[:MOST_GATES]]
 
 
-async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
+async def gates_of(client: Client, key: bytes, keys: Sequence[str]) -> list[Gate]:
     """Those of the gates with these keys that there are, by key."""
     names, found = sorted(set(keys)), list[Gate]()
     for at in range(0, len(names), AT_ONCE):
         some = names[at : at + AT_ONCE]
-        bodies = await route.call("gates", "HMGET", K.gates.under(key), *some)
+        bodies = await client.call("gates", "HMGET", K.gates.under(key), *some)
         found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
     return found
 
 
-async def accounted(route: Route, key: bytes) -> list[Account]:
+async def accounted(client: Client, key: bytes) -> list[Account]:
     """All gates, with what running jobs hold of each."""
-    flat, running = await route.script("accounts", script("accounts"), key, ("", MOST_GATES))
+    flat, running = await client.script("accounts", script("accounts"), key, ("", MOST_GATES))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
     return accounts(

@@ -13,7 +13,7 @@ from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 SCANNED: Final = 1_000  # keys of the server that one step passes
 ENDED: Final = (b"4", b"5", b"6")
@@ -48,8 +48,8 @@ _WORDS: Final[dict[str, tuple[Kind, str]]] = {
 class _Walk:
     """One repair, or one look."""
 
-    def __init__(self, route: Route, key: bytes, dry_run: bool, now_ms: int | None) -> None:
-        self.route, self.key, self.dry_run, self.now_ms = route, key, dry_run, now_ms
+    def __init__(self, client: Client, key: bytes, dry_run: bool, now_ms: int | None) -> None:
+        self.client, self.key, self.dry_run, self.now_ms = client, key, dry_run, now_ms
         self.name = call_name()
         self.wrong: dict[str, dict[bytes, None]] = {}
         self.counts: dict[str, int] = {}
@@ -60,7 +60,7 @@ class _Walk:
         while True:
             now = "" if self.now_ms is None else self.now_ms
             args = (now, self.name, 0 if self.dry_run else 1, stage, cursor, name)
-            answer: list[Any] = await self.route.script("repair", script("repair"), self.key, args)
+            answer: list[Any] = await self.client.script("repair", script("repair"), self.key, args)
             if answer[0] == b"busy":
                 raise StoreError("another repair is counting the jobs of this store", verb="repair", fix="wait for it")
             cursor, found, more = answer
@@ -81,19 +81,19 @@ class _Walk:
         return found
 
 
-async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
+async def repair(client: Client, key: bytes, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
     """What differs; without `dry_run` it is put right on the way. What a stage changes is seen by those after it."""
-    walk = _Walk(route, key, dry_run, now_ms)
+    walk = _Walk(client, key, dry_run, now_ms)
     for stage in ("running", "leases", "keys"):
         await walk.stage(stage)
-    for bare in await _former(route, K.former_holders.under(key)):
+    for bare in await _former(client, K.former_holders.under(key)):
         await walk.stage("former", bare)
     await walk.stage("records")
     for stage in ("blocked", "expiring"):
         await walk.stage(stage)
     for level in range(LEAST_URGENT + 1):
         await walk.stage("scheduled", level)
-    for queue in await route.call("repair", "SMEMBERS", K.queues.under(key)):
+    for queue in await client.call("repair", "SMEMBERS", K.queues.under(key)):
         for state in ENDED:
             await walk.stage("filed", state + queue)
     for stage in ("results", "large_args", "flows"):
@@ -117,13 +117,13 @@ async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None)
     return [*walk.entries(), *numbers]
 
 
-async def _former(route: Route, prefix: bytes) -> set[bytes]:
+async def _former(client: Client, prefix: bytes) -> set[bytes]:
     """The keys that other jobs held before, of which no list is kept: few have any."""
     pattern = re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix) + b"*"
     found: set[bytes] = set()
     cursor: bytes | str = "0"
     while True:
-        cursor, names = await route.call("repair", "SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
+        cursor, names = await client.call("repair", "SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
         found.update(name[len(prefix) :] for name in names)
         if cursor == b"0":
             return found

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from limpet.core.errors import InvalidOption
-from limpet.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
+from limpet.stores.redis.connection import Connection, Login, Lost, Refusal, Silent, Word, open_connection
 from limpet.stores.redis.url import RedisUrl, Where
 
 SLOTS: Final = 16_384
@@ -44,7 +44,7 @@ class Server:
         """The server that was found is gone, or takes no changes: find it again."""
         self.home = None
 
-    async def open(self) -> Line:
+    async def open(self) -> Connection:
         """A connection to the server that holds the namespace and takes changes. Raises one of TROUBLE.
 
         Whatever was said on the way, nothing that a verb asked for was part of it: no Lost of it counts as sent.
@@ -54,32 +54,32 @@ class Server:
         except (Lost, Silent) as error:
             raise Lost(str(error), sent=False) from error
 
-    async def _open(self) -> Line:
+    async def _open(self) -> Connection:
         if self.url.topology == "one":
             # A node of a Cluster may have sent us on.
             return await self._open_at(self.home or self.url.servers[0])
         if self.home is None:
             self.home = await self._ask_around(_master if self.url.topology == "sentinel" else _owner)
         try:
-            line = await self._open_at(self.home)
+            connection = await self._open_at(self.home)
             if self.url.topology == "sentinel":
-                await _check_role(line, self._soon())
+                await _check_role(connection, self._soon())
         except BaseException:
             self.doubt()
             raise
-        return line
+        return connection
 
-    async def open_at(self, where: Where) -> Line:
+    async def open_at(self, where: Where) -> Connection:
         """A connection to one server, whatever its role. Raises as `open` does."""
         try:
             return await self._open_at(where)
         except (Lost, Silent) as error:
             raise Lost(str(error), sent=False) from error
 
-    async def _open_at(self, where: Where) -> Line:
-        return await open_line(where, self._login, self.url.timeout_s / 2, self._tls)
+    async def _open_at(self, where: Where) -> Connection:
+        return await open_connection(where, self._login, self.url.timeout_s / 2, self._tls)
 
-    async def _ask_around(self, question: Callable[[Server, Line], Any]) -> Where:
+    async def _ask_around(self, question: Callable[[Server, Connection], Any]) -> Where:
         """The first useful answer of those who may be asked."""
         url = self.url
         sentinel = url.topology == "sentinel"
@@ -88,11 +88,11 @@ class Server:
         refusal: Refusal | None = None
         for where in list(self._asked):
             try:
-                line = await open_line(where, login, self._question_s(), self._tls)
+                connection = await open_connection(where, login, self._question_s(), self._tls)
                 try:
-                    found: Where = await question(self, line)
+                    found: Where = await question(self, connection)
                 finally:
-                    line.close()
+                    connection.close()
             except TROUBLE as error:
                 if isinstance(error, ssl.SSLCertVerificationError):
                     raise
@@ -112,35 +112,35 @@ class Server:
     def _soon(self) -> float:
         return asyncio.get_running_loop().time() + self._question_s()
 
-    async def ask(self, line: Line, *command: Word) -> Any:
+    async def ask(self, connection: Connection, *command: Word) -> Any:
         """The answer to a short question. Raises one of TROUBLE."""
-        answer = await line.send(command, self._soon())
+        answer = await connection.send(command, self._soon())
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
 
-async def _master(server: Server, line: Line) -> Where:
-    found = await server.ask(line, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", server.url.master)
+async def _master(server: Server, connection: Connection) -> Where:
+    found = await server.ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", server.url.master)
     if not found:
         raise Nowhere(f"knows no master named {server.url.master!r}")
     return Where(found[0].decode(), int(found[1]))
 
 
-async def _owner(server: Server, line: Line) -> Where:
-    for first, last, master, *_ in await server.ask(line, "CLUSTER", "SLOTS"):
+async def _owner(server: Server, connection: Connection) -> Where:
+    for first, last, master, *_ in await server.ask(connection, "CLUSTER", "SLOTS"):
         if first <= server._slot <= last:
             # A node that does not know its own name leaves it out: it is the one we talk to.
-            return Where((master[0] or b"").decode() or line.where.host, master[1])
+            return Where((master[0] or b"").decode() or connection.where.host, master[1])
     raise Nowhere(f"knows no node that holds slot {server._slot}")
 
 
-async def _check_role(line: Line, deadline: float) -> None:
-    answer = await line.send(("ROLE",), deadline)
+async def _check_role(connection: Connection, deadline: float) -> None:
+    answer = await connection.send(("ROLE",), deadline)
     role = answer[0].decode() if isinstance(answer, list) else str(answer)
     if role != "master":
-        line.close()
-        raise Nowhere(f"{line.where} is not the master any more ({role})")
+        connection.close()
+        raise Nowhere(f"{connection.where} is not the master any more ({role})")
 
 
 def slot_of(tag: str) -> int:

@@ -11,8 +11,8 @@ from limpet.core.jobs.state import STATES, State
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.line import Word
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
+    from limpet.stores.redis.connection import Word
 
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
@@ -29,7 +29,7 @@ def packed_serves(serves: Serves) -> bytes:
     return _pack((serves.queues, serves.tasks, serves.capabilities))
 
 
-async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | None) -> Pulse:
+async def beat(client: Client, key: bytes, beat: Beat, mailbox: str, now_ms: int | None) -> Pulse:
     """Open or keep a session and take its notes."""
     serves = beat.serves
     args: list[Word] = [
@@ -40,47 +40,47 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
         packed_serves(serves),
         _json(serves),
         beat.info,
-        ear,
+        mailbox,
         call_name(),
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)
-    fresh, store, newest, *wanted = await route.script("beat", script("beat"), key, args)
+    fresh, store, newest, *wanted = await client.script("beat", script("beat"), key, args)
     cancels = tuple((id, int(token)) for id, token in zip(wanted[::2], wanted[1::2], strict=True))
     return Pulse(bool(fresh), cancels, store.decode(), int(newest))
 
 
-async def now(route: Route, key: bytes) -> int:
+async def now(client: Client, key: bytes) -> int:
     """The engine's time in ms."""
-    return int(await route.script("now", script("now"), key, ("",)))
+    return int(await client.script("now", script("now"), key, ("",)))
 
 
-async def leave(route: Route, key: bytes, session: str, now_ms: int | None) -> None:
+async def leave(client: Client, key: bytes, session: str, now_ms: int | None) -> None:
     """Close a session and release what it still holds."""
-    await route.script("leave", script("leave"), key, (_now(now_ms), session))
+    await client.script("leave", script("leave"), key, (_now(now_ms), session))
 
 
-async def held(route: Route, key: bytes, session: str) -> list[Held]:
+async def held(client: Client, key: bytes, session: str) -> list[Held]:
     """What a session holds."""
-    answer: list[Any] = await route.script("held", script("held"), key, ("", session))
+    answer: list[Any] = await client.script("held", script("held"), key, ("", session))
     return [Held(id, int(token), lost) for id, token, lost in _rows(answer, 3)]
 
 
-async def expire(route: Route, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:
+async def expire(client: Client, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:
     """Take back what silent sessions hold; how many jobs."""
-    taken: int = await route.script("expire", script("expire"), key, (_now(now_ms), limit, keep))
+    taken: int = await client.script("expire", script("expire"), key, (_now(now_ms), limit, keep))
     return taken
 
 
-async def watch(route: Route, key: bytes, id: bytes, ear: str) -> State | None:
-    """Have the end of a job told to `ear`; its state now, None when it is gone."""
-    code: int | None = await route.script("watch", script("watch"), key, ("", id, ear))
+async def watch(client: Client, key: bytes, id: bytes, mailbox: str) -> State | None:
+    """Have the end of a job told to `mailbox`; its state now, None when it is gone."""
+    code: int | None = await client.script("watch", script("watch"), key, ("", id, mailbox))
     return None if code is None else STATES[code]
 
 
-async def view(route: Route, key: bytes) -> list[SessionView]:
+async def view(client: Client, key: bytes) -> list[SessionView]:
     """Live sessions, by name."""
-    answer: list[Any] = await route.script("sessions", script("sessions"), key, ("",))
+    answer: list[Any] = await client.script("sessions", script("sessions"), key, ("",))
     return sorted((_view(*row) for row in _rows(answer, 8)), key=lambda each: each.session)
 
 

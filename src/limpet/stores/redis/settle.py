@@ -17,7 +17,7 @@ from limpet.stores.redis.record import MOST_COST
 from limpet.stores.redis.scripts import script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 _pack = msgspec.msgpack.Encoder().encode
 _shut_gates = msgspec.msgpack.Decoder(list[tuple[int, tuple[str, ...]]]).decode
@@ -42,7 +42,7 @@ def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
 
 
 async def settle(
-    route: Route,
+    client: Client,
     key: bytes,
     session: str,
     seq: int,
@@ -68,7 +68,7 @@ async def settle(
     groups += (last, count.to_bytes(2, "big")) if count else ()
     ids = b"".join([transition.id for transition in transitions])
     args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(groups), ids, *bodies)
-    answer: bytes = await route.script("settle", script("settle"), key, args)
+    answer: bytes = await client.script("settle", script("settle"), key, args)
     answers = [ANSWERS[each] for each in answer[: len(transitions)]]
     if len(answer) > len(transitions):
         for place, shut in _shut_gates(answer[len(transitions) :]):
@@ -88,7 +88,7 @@ def _accounts(
     return ([b"$" + bytes(9)], [_pack(places)]) if places else ([], [])
 
 
-async def save(route: Route, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
+async def save(client: Client, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
     """Write a note of a running job; False when the token is stale."""
     args = ("" if now_ms is None else now_ms, id, token, note.kind, note.name, note.body)
-    return bool(await route.script("save", script("save"), key, args))
+    return bool(await client.script("save", script("save"), key, args))

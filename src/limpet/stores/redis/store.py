@@ -32,6 +32,7 @@ from limpet.stores.loops import PerLoop
 from limpet.stores.redis import (
     check,
     claim,
+    controls,
     enqueue,
     find,
     flows,
@@ -41,13 +42,12 @@ from limpet.stores.redis import (
     repair,
     sessions,
     settle,
-    shelf,
 )
-from limpet.stores.redis.ear import Ear
+from limpet.stores.redis.client import Client
+from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import meta_key
-from limpet.stores.redis.known import Known
-from limpet.stores.redis.route import Route
 from limpet.stores.redis.url import RedisUrl
+from limpet.stores.redis.wakeup_receiver import WakeupReceiver
 from limpet.stores.waiters import Waiters, Watches, wake_of
 
 
@@ -59,10 +59,10 @@ class RedisStore(Watches):
         self.namespace = namespace_of(namespace)
         tag = f"limpet:{namespace}"
         self._key = meta_key(tag)
-        self._known = Known()
+        self._definitions = DefinitionCache()
         self._waiters = Waiters()
-        self._routes = PerLoop(lambda: Route(url, tag))
-        self._ears = PerLoop(lambda: Ear(url, tag, self._waiters))
+        self._clients = PerLoop(lambda: Client(url, tag))
+        self._receivers = PerLoop(lambda: WakeupReceiver(url, tag, self._waiters))
         self._checked = False
         self.identity = ""
         self.features = Features(
@@ -78,8 +78,8 @@ class RedisStore(Watches):
         )
 
     @property
-    def _route(self) -> Route:
-        return self._routes.here()
+    def _client(self) -> Client:
+        return self._clients.here()
 
     async def open(self) -> None:
         if not self._checked:
@@ -87,18 +87,18 @@ class RedisStore(Watches):
             self._checked = True
 
     async def close(self) -> None:
-        await self._ears.close()
-        await self._routes.close()
+        await self._receivers.close()
+        await self._clients.close()
 
     async def now(self) -> int:
-        return await sessions.now(self._route, self._key)
+        return await sessions.now(self._client, self._key)
 
     # -- producers
 
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        answers, identity = await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
+        answers, identity = await enqueue.enqueue(self._client, self._key, jobs, rules, now_ms)
         self.identity = identity or self.identity
         return answers
 
@@ -112,29 +112,31 @@ class RedisStore(Watches):
         always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
-        return await enqueue.relay(self._route, self._key, (source, batch), jobs, rules, always=always, now_ms=now_ms)
+        return await enqueue.relay(self._client, self._key, (source, batch), jobs, rules, always=always, now_ms=now_ms)
 
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        ear = self._ears.here()
+        receiver = self._receivers.here()
         self._waiters.expect(beat.session.encode())
-        return await sessions.beat(self._route, self._key, beat, ear.address, now_ms)
+        return await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
-        await sessions.leave(self._route, self._key, session, now_ms)
+        await sessions.leave(self._client, self._key, session, now_ms)
         self._waiters.forget(session.encode())
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        ear = self._ears.here()
+        receiver = self._receivers.here()
         self._waiters.expect(request.session.encode())
-        answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear.address, now_ms)
+        answer, spoilt = await claim.claim(
+            self._client, self._key, self._definitions, request, receiver.address, now_ms
+        )
         if not answer.jobs:
-            ear.listen()  # here, wherever the session is going to sleep
+            receiver.listen()  # here, wherever the session is going to sleep
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
             name = f"{request.session}/{request.claimer}"
-            await settle.settle(self._route, self._key, name, request.seq, spoilt, self.url.keep, now_ms)
+            await settle.settle(self._client, self._key, name, request.seq, spoilt, self.url.keep, now_ms)
         return answer
 
     async def settle(
@@ -146,19 +148,19 @@ class RedisStore(Watches):
         spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
         now_ms: int | None = None,
     ) -> list[Settled]:
-        return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms, spent)
+        return await settle.settle(self._client, self._key, session, seq, transitions, self.url.keep, now_ms, spent)
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
-        return await settle.save(self._route, self._key, id, token, note, now_ms)
+        return await settle.save(self._client, self._key, id, token, note, now_ms)
 
     async def held(self, session: str) -> list[Held]:
-        return await sessions.held(self._route, self._key, session)
+        return await sessions.held(self._client, self._key, session)
 
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
-        return await sessions.expire(self._route, self._key, limit, self.url.keep, now_ms)
+        return await sessions.expire(self._client, self._key, limit, self.url.keep, now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        self._ears.here().listen()
+        self._receivers.here().listen()
         return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
 
     # -- people and handles
@@ -166,85 +168,85 @@ class RedisStore(Watches):
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
-        return await operate.cancel(self._route, self._key, ids, reason, force, self.url.keep, now_ms)
+        return await operate.cancel(self._client, self._key, ids, reason, force, self.url.keep, now_ms)
 
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
-        return await operate.retry(self._route, self._key, request, now_ms)
+        return await operate.retry(self._client, self._key, request, now_ms)
 
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
-        return await operate.signal(self._route, self._key, signals, now_ms)
+        return await operate.signal(self._client, self._key, signals, now_ms)
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
-        return await operate.discard(self._route, self._key, ids, now_ms)
+        return await operate.discard(self._client, self._key, ids, now_ms)
 
     @property
     def sleepers(self) -> Waiters:
         return self._waiters
 
     async def begin_watch(self, id: bytes) -> State | None:
-        ear = self._ears.here()
-        ear.listen()
+        receiver = self._receivers.here()
+        receiver.listen()
         try:
-            return await sessions.watch(self._route, self._key, id, ear.address)
+            return await sessions.watch(self._client, self._key, id, receiver.address)
         except StoreFull:  # it cannot note who waits: whoever does looks once in a while
             (job,) = await self.get([id])
             return None if job is None else job.state
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
-        return await find.views(self._route, self._key, self._known, ids)
+        return await find.views(self._client, self._key, self._definitions, ids)
 
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
-        return await find.find(self._route, self._key, self._known, query, now_ms)
+        return await find.find(self._client, self._key, self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(self._route, self._key, queue, limit)
+        return await overview.causes(self._client, self._key, queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(self._route, self._key)
+        return await (overview.queues if queues else overview.count)(self._client, self._key)
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(self._route, self._key, ids, limit, before)
+        return await flows.flows(self._client, self._key, ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(self._route, self._key, self._known, id, now_ms)
+        return await overview.inspect(self._client, self._key, self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
-        return await gates.change_gates(self._route, self._key, changes, now_ms)
+        return await gates.change_gates(self._client, self._key, changes, now_ms)
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         if keys is None:
-            return await gates.gates(self._route, self._key, prefix)
-        return await gates.gates_of(self._route, self._key, keys)
+            return await gates.gates(self._client, self._key, prefix)
+        return await gates.gates_of(self._client, self._key, keys)
 
     async def accounts(self) -> list[Account]:
-        return await gates.accounted(self._route, self._key)
+        return await gates.accounted(self._client, self._key)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
-        return await shelf.put_control(self._route, self._key, control, expect)
+        return await controls.put_control(self._client, self._key, control, expect)
 
     async def controls(self, kind: str) -> list[Control]:
-        return await shelf.controls(self._route, self._key, kind)
+        return await controls.controls(self._client, self._key, kind)
 
     async def sessions(self) -> list[SessionView]:
-        return await sessions.view(self._route, self._key)
+        return await sessions.view(self._client, self._key)
 
     # -- housekeeping
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        await shelf.append(self._route, self._key, entries)
+        await controls.append(self._client, self._key, entries)
 
     async def read(
         self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
     ) -> list[Entry]:
-        return await shelf.read(self._route, self._key, log, after, limit, newest=newest)
+        return await controls.read(self._client, self._key, log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
-        return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)
+        return await operate.prune(self._client, self._key, retention, limit, self.url.keep, now_ms)
 
     async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
-        return await repair.repair(self._route, self._key, dry_run=dry_run, now_ms=now_ms)
+        return await repair.repair(self._client, self._key, dry_run=dry_run, now_ms=now_ms)
 
     async def check(self) -> list[Finding]:
-        return await check.findings(self._route)
+        return await check.findings(self._client)

@@ -7,7 +7,7 @@ import ssl
 from typing import Final, Literal
 
 from limpet.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
-from limpet.stores.redis.line import Lost, Refusal
+from limpet.stores.redis.connection import Lost, Refusal
 from limpet.stores.redis.server import Nowhere
 from limpet.stores.redis.url import Where
 

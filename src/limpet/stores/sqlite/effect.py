@@ -79,14 +79,14 @@ class Effects:
         effect = self._resolved(head, effect)
         self._write_job(head, effect)
         lane = self.tx.lane(head.lane)
-        self.tx.move(lane, RUNNING, effect.to)
-        if effect.to == READY:
+        self.tx.move(lane, RUNNING, effect.state)
+        if effect.state == READY:
             lanes.activate(self.tx, lane, 1)
         if head.charged is not None:
             self.touched += self.gates.take(head.id, head.token, head.charged, head.claimed_ms, effect)
-        if effect.to >= SUCCEEDED and head.flags & (KIDS | WATCHED):
+        if effect.state >= SUCCEEDED and head.flags & (KIDS | WATCHED):
             self.ended.append((head, effect))
-        return effect.to
+        return effect.state
 
     def _noted(self, head: Running, effect: Effect) -> Effect:
         """What the handler noted in its own transaction is the truth, whatever is asked here."""
@@ -121,9 +121,9 @@ class Effects:
         reason = _reason(head, effect)
         if effect.record == "always" or (effect.record == "again" and (head.attempt > 1 or head.lost)):
             self._record(head, effect, reason)
-        if effect.to < RUNNING:
+        if effect.state < RUNNING:
             self._waits(head, effect, reason)
-        elif effect.to == SUCCEEDED:
+        elif effect.state == SUCCEEDED:
             self.succeeded.append(head.id)
         else:
             self._ends(head, effect, reason)
@@ -137,7 +137,7 @@ class Effects:
             suspension.wait_for(tx, head.id, events, FOREVER_MS if due_ms is None else due_ms)
         self.waiting.append(
             (
-                effect.to,
+                effect.state,
                 due_ms,
                 1 if effect.unstarted else 0,  # a driver takes numbers much faster than truths
                 1 if effect.unspent else 0,
@@ -152,18 +152,18 @@ class Effects:
                 head.id,
             )
         )
-        if effect.to == SCHEDULED and due_ms is not None and due_ms < FOREVER_MS:
+        if effect.state == SCHEDULED and due_ms is not None and due_ms < FOREVER_MS:
             tx.note_timer(head.lane, due_ms)
 
     def _ends(self, head: Running, effect: Effect, reason: str | None) -> None:
         failure, cause, type = effect.failure, None, None
         if effect.blame and failure is not None:
             cause, type = failure.cause, failure.type
-            if effect.to == DEAD:
+            if effect.state == DEAD:
                 cause = graph.count_dead(self.tx, head.id, self.tx.lane(head.lane), failure)
         counts = (1 if effect.unspent else 0, 1 if effect.lost else 0)
         blame = 1 if effect.blame else 0
-        self.stopped.append((effect.to, self.tx.now_ms, *counts, reason, blame, cause, type, head.id))
+        self.stopped.append((effect.state, self.tx.now_ms, *counts, reason, blame, cause, type, head.id))
 
     def _record(self, head: Running, effect: Effect, reason: str | None) -> None:
         told: tuple[str | None, ...] = (None, "", ("" if effect.reason is None else reason) or "", "", "")
@@ -189,7 +189,7 @@ class Effects:
             if not tx.run("lease_done", (token, count)):
                 tx.run("lease_less", (count, token))
         for head, effect in self.ended:
-            graph.after_end(tx, head.id, head.flags, effect.to, effect.result)
+            graph.after_end(tx, head.id, head.flags, effect.state, effect.result)
 
 
 def _reason(head: Running, effect: Effect) -> str | None:

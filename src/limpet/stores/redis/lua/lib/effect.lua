@@ -124,7 +124,7 @@ local function wait(s, r, e)
   if e.events then
     s.suspended[#s.suspended + 1] = { r, e.events }
   end
-  if e.to == READY then
+  if e.state == READY then
     local items = base.heap(s.ready, r.lane)
     items[#items + 1] = record.item(r)
   else
@@ -141,14 +141,14 @@ local function finish(s, r, e)
     s.results[#s.results + 1] = r.id
     s.results[#s.results + 1] = e.result
   end
-  if e.to == SUCCEEDED then
+  if e.state == SUCCEEDED then
     local ids = base.heap(s.succeeded, queue)
     ids[#ids + 1] = r.id
     return
-  elseif e.to == DEAD then
+  elseif e.state == DEAD then
     s.buried[#s.buried + 1] = { r, e.failure }
   end
-  local entries = base.heap(s.filed, e.to .. queue)
+  local entries = base.heap(s.filed, e.state .. queue)
   entries[#entries + 1] = "0"
   entries[#entries + 1] = s.instant .. r.id
 end
@@ -172,21 +172,21 @@ function effect.apply(s, r, e, spent)
   e = resolved(r, e)
   keep_attempt(s, r, e, explain(r, e))
   count(r, e)
-  r.state = e.to
-  if e.to < RUNNING then
+  r.state = e.state
+  if e.state < RUNNING then
     wait(s, r, e)
     lanes.crowd(lanes.get(r.lane), 1)
   else
     finish(s, r, e)
   end
-  tx.move(ending.class(r), RUNNING, e.to)
+  tx.move(ending.class(r), RUNNING, e.state)
   if charges then
     give_back.take(s, charges, token, claimed, e, spent, touched)
   end
-  if e.to >= SUCCEEDED and (HAS(r.flags, KIDS) or HAS(r.flags, WATCHED)) then
-    s.ended[#s.ended + 1] = { r, e.to, e.result }
+  if e.state >= SUCCEEDED and (HAS(r.flags, KIDS) or HAS(r.flags, WATCHED)) then
+    s.ended[#s.ended + 1] = { r, e.state, e.result }
   end
-  return e.to, touched
+  return e.state, touched
 end
 
 -- A running job whose record somebody has removed leaves its lease and its gates.

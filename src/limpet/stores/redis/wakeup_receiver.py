@@ -1,9 +1,9 @@
-"""Hears wake-ups: a list on the server belongs to one event loop, and one connection does nothing but wait on it.
+"""Receives wake-ups: each event loop has a mailbox, a list on the server, and a connection that only waits on it.
 
-Each loop has an address of its own, since what a loop takes from a list is lost if it does not run: a session is told
-where it last claimed, a watcher where it watches. Whatever is heard reaches the sleepers of all loops. A list keeps
-what it is told while nobody listens, and what was told to a server that died with it is made up for by waking
-everybody once the connection is back.
+What a loop takes from its mailbox is lost if the loop does not run, so each has a mailbox of its own: a message for a
+session goes where it last claimed, one for a watcher where it watches. A message reaches the sleepers of all loops. A
+mailbox keeps messages until its loop waits on it. Messages that died with a server are made up for: once the connection
+is back, all sleepers wake.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 from typing import Any, Final
 
 from limpet.stores.redis import trouble
+from limpet.stores.redis.client import pause
+from limpet.stores.redis.connection import Connection, Lost, Refusal
 from limpet.stores.redis.keys import K, meta_key
-from limpet.stores.redis.line import Line, Lost, Refusal
-from limpet.stores.redis.route import pause
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl
 from limpet.stores.waiters import Waiters
@@ -28,7 +28,7 @@ MESSAGES: Final = 100  # fetched at once
 logger = logging.getLogger("limpet.stores.redis")
 
 
-class Ear:
+class WakeupReceiver:
     """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
     def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
@@ -38,15 +38,15 @@ class Ear:
         self._server = Server(url, tag)
         self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line] | None = None
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._running = False
         self._failures = 0
-        self._missed = False  # there was a connection, and something may have been told since
+        self._missed = False  # there was a connection, and messages may be lost since then
 
     def listen(self) -> None:
-        """Begin, unless it has. Until then the list keeps what is told."""
+        """Begin, unless it has. Until then the mailbox keeps what comes."""
         if not self._running:
             self._running = True
             self._open()
@@ -57,16 +57,16 @@ class Ear:
         for pending in (self._later, self._opening):
             if pending is not None:
                 pending.cancel()
-        if self._line is not None:
-            self._line.close()
-        self._later = self._opening = self._line = None
+        if self._connection is not None:
+            self._connection.close()
+        self._later = self._opening = self._connection = None
 
     def _open(self) -> None:
         self._later = None
         self._opening = self._loop.create_task(self._server.open())
         self._opening.add_done_callback(self._opened)
 
-    def _opened(self, opening: asyncio.Task[Line]) -> None:
+    def _opened(self, opening: asyncio.Task[Connection]) -> None:
         if opening.cancelled() and self._opening is not opening:
             return
         self._opening = None
@@ -75,31 +75,31 @@ class Ear:
         if error is not None:
             self._again(error)
             return
-        line = opening.result()
+        connection = opening.result()
         if not self._running:
-            line.close()
+            connection.close()
             return
-        self._line = line
+        self._connection = connection
         if self._missed:
             self._waiters.rouse()
         self._missed = True
         self._wait()
 
     def _wait(self) -> None:
-        if self._line is not None:
+        if self._connection is not None:
             guard = self._loop.time() + GUARD * self._wait_s
-            self._line.send(("BLPOP", self._key, str(self._wait_s)), guard).add_done_callback(self._heard)
+            self._connection.send(("BLPOP", self._key, str(self._wait_s)), guard).add_done_callback(self._received)
 
-    def _heard(self, answered: asyncio.Future[Any]) -> None:
+    def _received(self, answered: asyncio.Future[Any]) -> None:
         answer = self._answer(answered)
-        if answer is not None and self._line is not None:
+        if answer is not None and self._connection is not None:
             # The rest of the list and the next wait leave in one packet.
             guard = self._loop.time() + GUARD * self._wait_s
-            self._line.send(("LPOP", self._key, MESSAGES), guard).add_done_callback(self._heard_more)
+            self._connection.send(("LPOP", self._key, MESSAGES), guard).add_done_callback(self._received_more)
             self._deliver(answer[1])
         self._wait()
 
-    def _heard_more(self, answered: asyncio.Future[Any]) -> None:
+    def _received_more(self, answered: asyncio.Future[Any]) -> None:
         for message in self._answer(answered) or ():
             self._deliver(message)
 
@@ -107,7 +107,7 @@ class Ear:
         self._waiters.deliver(message[:1], message[1:])
 
     def _answer(self, answered: asyncio.Future[Any]) -> list[bytes] | None:
-        """What was heard; trouble ends the connection."""
+        """The messages; trouble ends the connection."""
         if answered.cancelled():
             return None
         error = answered.exception()
@@ -116,18 +116,18 @@ class Ear:
             self._again(answer)
             return None
         self._failures = 0
-        heard: list[bytes] | None = answer
-        return heard
+        messages: list[bytes] | None = answer
+        return messages
 
     def _again(self, error: BaseException) -> None:
         """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
         if not isinstance(error, TROUBLE):
-            self._loop.call_exception_handler({"message": "the ear went deaf", "exception": error})
-        line, self._line = self._line, None
-        if line is not None:
-            line.drop("it is of no use any more")
-        if isinstance(error, Refusal) and trouble.remedy_of(error) == "moved" and line is not None:
-            self._server.home = trouble.target_of(error, line.where)
+            self._loop.call_exception_handler({"message": "the receiver of wake-ups failed", "exception": error})
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop("it is of no use any more")
+        if isinstance(error, Refusal) and trouble.remedy_of(error) == "moved" and connection is not None:
+            self._server.home = trouble.target_of(error, connection.where)
         else:
             self._server.doubt()
         if not self._running or self._later is not None:

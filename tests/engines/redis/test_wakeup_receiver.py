@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from limpet.stores.loops import PerLoop
-from limpet.stores.redis import ear as ear_module
-from limpet.stores.redis.ear import Ear
+from limpet.stores.redis import wakeup_receiver
 from limpet.stores.redis.url import parse_redis
+from limpet.stores.redis.wakeup_receiver import WakeupReceiver
 from limpet.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import until
@@ -33,22 +33,22 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 class Post:
-    """An ear, who sleeps by it, and the way others tell it something."""
+    """A receiver, its sleepers, and a way to send to its mailbox."""
 
     def __init__(self, server: RedisServer, wait_s: float = LONG_S) -> None:
         self.server = server
         self.waiters = Waiters()
-        self.ears = PerLoop(lambda: Ear(parse_redis(server.url), TAG, self.waiters, wait_s=wait_s))
+        self.receivers = PerLoop(lambda: WakeupReceiver(parse_redis(server.url), TAG, self.waiters, wait_s=wait_s))
 
     @property
     def key(self) -> str:
-        return f"{{{TAG}}}:ear:{self.ears.here().address}"
+        return f"{{{TAG}}}:ear:{self.receivers.here().address}"
 
     def tell(self, *messages: bytes) -> None:
         self.server.ask("RPUSH", self.key, *messages)
 
     async def sleep(self, name: bytes, timeout_s: float) -> set[bytes]:
-        self.ears.here().listen()
+        self.receivers.here().listen()
         return await self.waiters.sleep(name, timeout_s)
 
     async def heard(self) -> None:
@@ -71,7 +71,7 @@ class Post:
 async def post(server: RedisServer) -> AsyncIterator[Post]:
     post = Post(server)
     yield post
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
@@ -125,24 +125,24 @@ async def test_a_frozen_server_is_noticed(server: RedisServer, caplog: pytest.Lo
     await post.until(lambda: "are interrupted" in caplog.text)
     server.thaw()
     assert wake_of(await sleeping).work, "the connection was given up, and made again"
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_quiet_server_is_not_given_up(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ear_module.GUARD >= 2, "it has as long again for its answer that there is nothing"
-    monkeypatch.setattr(ear_module, "GUARD", 1_000)  # a busy machine may answer late
+    assert wakeup_receiver.GUARD >= 2, "it has as long again for its answer that there is nothing"
+    monkeypatch.setattr(wakeup_receiver, "GUARD", 1_000)  # a busy machine may answer late
     post = Post(server, wait_s=0.1)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
     await post.heard()
     await post.asked(3)
     assert not sleeping.done(), "answers that there is nothing, and nobody was woken for them"
     sleeping.cancel()
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_sleepers_in_other_loops_are_woken_by_the_one_that_listens(post: Post) -> None:
     """A session may claim in one loop and sleep in another."""
-    assert await asyncio.to_thread(lambda: asyncio.run(address(post))) != post.ears.here().address
+    assert await asyncio.to_thread(lambda: asyncio.run(address(post))) != post.receivers.here().address
     heard: list[set[bytes]] = []
 
     async def elsewhere() -> None:
@@ -161,7 +161,7 @@ async def test_sleepers_in_other_loops_are_woken_by_the_one_that_listens(post: P
 
 
 async def address(post: Post) -> str:
-    return post.ears.here().address
+    return post.receivers.here().address
 
 
 def test_a_loop_that_ends_while_it_listens_leaves_nothing_open(server: RedisServer) -> None:

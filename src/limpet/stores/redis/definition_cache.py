@@ -1,4 +1,4 @@
-"""Remembers lanes and policies, which never change: each is named by its content and read once per process."""
+"""Caches the definitions of lanes and policies: they never change, so each is read once per process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 MOST: Final = 50_000  # how many definitions one process keeps in memory
 
@@ -55,35 +55,35 @@ def policy_of(value: bytes) -> Policy | None:
         return None
 
 
-class Known:
-    """One per store. What is missing in it is not known yet, or cannot be read."""
+class DefinitionCache:
+    """One per store. A definition that is missing was not read yet, or cannot be read."""
 
     def __init__(self) -> None:
         self.lanes: Lanes = {}
         self.policies: Policies = {}
 
-    async def learn(
-        self, route: Route, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
+    async def fetch_missing(
+        self, client: Client, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
     ) -> tuple[Lanes, Policies]:
-        """Read what these records name and is not known. What is missing in the answer cannot be read."""
+        """Read the definitions that these records name and the cache lacks. One that is missing then cannot be read."""
         if len(self.lanes) >= MOST:
             self.lanes = {}  # lanes of tenants long gone: those in use are read again; who has the old ones keeps them
         lanes, policies = self.lanes, self.policies
         named = {needs_of(raw) for raw in raws if raw is not None}
-        for id, value in await _read(route, K.lanes.under(key), {lane for lane, _ in named} - lanes.keys(), verb):
+        for id, value in await _read(client, K.lanes.under(key), {lane for lane, _ in named} - lanes.keys(), verb):
             if (lane := lane_of(value)) is not None:
                 lanes[id] = lane
         for id, value in await _read(
-            route, K.policies.under(key), {policy for _, policy in named} - policies.keys(), verb
+            client, K.policies.under(key), {policy for _, policy in named} - policies.keys(), verb
         ):
             if (policy := policy_of(value)) is not None:
                 policies[id] = policy
         return lanes, policies
 
 
-async def _read(route: Route, hash: bytes, ids: set[bytes], verb: str) -> list[tuple[bytes, bytes]]:
+async def _read(client: Client, hash: bytes, ids: set[bytes], verb: str) -> list[tuple[bytes, bytes]]:
     if not ids:
         return []
     fields = sorted(ids)
-    found: list[Any] = await route.call(verb, "HMGET", hash, *fields)
+    found: list[Any] = await client.call(verb, "HMGET", hash, *fields)
     return [(id, value) for id, value in zip(fields, found, strict=True) if value is not None]

@@ -1,4 +1,4 @@
-"""One way over an index of stored jobs: where to begin, in which direction, how many at a time."""
+"""Says where in an index of stored jobs to begin, in which direction to go, and how many to read at a time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from limpet.stores.redis.fields import ID_BYTES, SEQ_BYTES
 from limpet.stores.redis.keys import Key
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
-BATCH: Final = 512  # candidates per step of a walk
+BATCH: Final = 512  # candidates per step of a scan
 NOBODY: Final = bytes(ID_BYTES)  # an erased slot
 
 Candidate = tuple[bytes, bytes]  # position and id
 Batches = AsyncIterator[list[Candidate]]
 
 
-class Walk(Struct, frozen=True):
-    """Which way to go over which store's index, and where to begin."""
+class Cursor(Struct, frozen=True):
+    """A place in an index of one namespace, and a direction."""
 
-    route: Route
+    client: Client
     key: bytes  # the first of the namespace
     newest_first: bool = True
     after: bytes | None = None
@@ -31,7 +31,7 @@ class Walk(Struct, frozen=True):
     verb: str = "find"
 
     async def call(self, *command: bytes | str | int) -> Any:
-        return await self.route.call(self.verb, *command)
+        return await self.client.call(self.verb, *command)
 
     async def by_lex(self, key: bytes, after: bytes | None, count: int) -> list[bytes]:
         """Members of a sorted set whose scores are equal, in their byte order, from behind one of them."""
@@ -53,10 +53,10 @@ class Walk(Struct, frozen=True):
         return found
 
 
-async def by_arrival(way: Walk, index: Key, rest: bytes = b"") -> Batches:
+async def by_arrival(cursor: Cursor, index: Key, rest: bytes = b"") -> Batches:
     """The members of a sorted set whose scores are arrival numbers."""
-    after = None if way.after is None else int.from_bytes(way.after, "big")
-    while found := await way.by_score(index.under(way.key, rest), after, way.batch):
+    after = None if cursor.after is None else int.from_bytes(cursor.after, "big")
+    while found := await cursor.by_score(index.under(cursor.key, rest), after, cursor.batch):
         pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
         yield [(seq.to_bytes(SEQ_BYTES, "big"), id) for seq, id in pairs]
         after = pairs[-1][0]

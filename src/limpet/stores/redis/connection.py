@@ -1,7 +1,7 @@
 """Carries commands and answers over one connection that every call of one event loop shares.
 
-Calls are answered in the order in which they were sent, so nobody waits for a turn. It repeats nothing: whoever
-asks learns whether what was asked had left this process, and decides.
+Calls are answered in the order in which they were sent, so no call waits for a turn. The connection repeats nothing: it
+says whether a command had left this process, and its caller decides.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Login(Struct, frozen=True):
         return f"Login(user={self.user!r}, db={self.db})"
 
 
-class Line(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection. Belongs to the loop that opened it."""
 
     def __init__(self, where: Where, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,7 +86,7 @@ class Line(asyncio.Protocol):
         self._farewell: Refusal | None = None  # why the server hung up before it was asked anything
 
     def send(self, command: tuple[Word, ...], deadline: float) -> asyncio.Future[Any]:
-        """Ask; the answer is there by `deadline` (loop time), or the whole connection is given up.
+        """Request; the answer is there by `deadline` (loop time), or the whole connection is given up.
 
         Answers after a missing one would be taken for it, and a server that is silent to one is silent to all.
         A caller that stops waiting costs nothing: the answer is dropped when it comes.
@@ -119,7 +119,7 @@ class Line(asyncio.Protocol):
     # -- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not subclass asyncio.Transport
         self.closed = False
         _keep_alive(transport.get_extra_info("socket"))
 
@@ -203,34 +203,34 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
         future.exception()  # a caller that went away meanwhile is no reason for a warning
 
 
-async def open_line(where: Where, login: Login, timeout_s: float, tls: SSLContext | None = None) -> Line:
+async def open_connection(where: Where, login: Login, timeout_s: float, tls: SSLContext | None = None) -> Connection:
     """A connection that is ready for commands. Raises OSError (TimeoutError included), Lost or Refusal."""
     loop = asyncio.get_running_loop()
-    line = Line(where, loop)
+    connection = Connection(where, loop)
     try:
         async with asyncio.timeout(timeout_s):
             if where.path:
-                await loop.create_unix_connection(lambda: line, where.path)
+                await loop.create_unix_connection(lambda: connection, where.path)
             else:
                 await loop.create_connection(
-                    lambda: line, where.host, where.port, ssl=tls, server_hostname=where.host if tls else None
+                    lambda: connection, where.host, where.port, ssl=tls, server_hostname=where.host if tls else None
                 )
-            await _greet(line, login)
+            await _greet(connection, login)
     except BaseException:
-        line.drop("it could not be opened")
+        connection.drop("it could not be opened")
         raise
-    return line
+    return connection
 
 
-async def _greet(line: Line, login: Login) -> None:
+async def _greet(connection: Connection, login: Login) -> None:
     must: list[tuple[Word, ...]] = []
     if login.password:
         must.append(("AUTH", login.user, login.password) if login.user else ("AUTH", login.password))
     if login.db:
         must.append(("SELECT", login.db))
-    answers = [line.send(command, math.inf) for command in must]
+    answers = [connection.send(command, math.inf) for command in must]
     # The name is for those who read CLIENT LIST. The answer shows that the server lives and takes us.
-    named = line.send(("CLIENT", "SETNAME", "limpet"), math.inf)
+    named = connection.send(("CLIENT", "SETNAME", "limpet"), math.inf)
     for answer in answers:
         if isinstance(refusal := await answer, Refusal):
             raise refusal

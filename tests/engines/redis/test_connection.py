@@ -18,8 +18,8 @@ import pytest
 import uvloop
 
 from limpet.stores.loops import PerLoop
-from limpet.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
-from limpet.stores.redis.route import Route
+from limpet.stores.redis.client import Client
+from limpet.stores.redis.connection import Connection, Login, Lost, Refusal, Silent, Word, open_connection
 from limpet.stores.redis.url import Where, parse_redis
 from tests.servers.door import door
 from tests.servers.flavours import REDIS
@@ -38,13 +38,13 @@ def soon(after_s: float = 60.0) -> float:
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[Line]:
-    line = await open_line(at(shared(REDIS)), Login(), PATIENCE_S)
+async def line() -> AsyncIterator[Connection]:
+    line = await open_connection(at(shared(REDIS)), Login(), PATIENCE_S)
     yield line
     line.close()
 
 
-async def test_answers_are_bytes_whatever_they_hold_and_errors_are_answers(line: Line) -> None:
+async def test_answers_are_bytes_whatever_they_hold_and_errors_are_answers(line: Connection) -> None:
     odd = bytes(range(256)) + b"\r\n$3\r\n"
     assert await line.send(("SET", "line:a", odd), soon()) == b"OK"
     assert await line.send(("GET", b"line:a"), soon()) == odd
@@ -56,13 +56,13 @@ async def test_answers_are_bytes_whatever_they_hold_and_errors_are_answers(line:
     assert await line.send(("EVAL", "return {1, {'a', false}, ''}", 0), soon()) == [1, [b"a", None], b""]
 
 
-async def test_many_calls_share_the_line_and_each_gets_its_own_answer(line: Line) -> None:
+async def test_many_calls_share_the_line_and_each_gets_its_own_answer(line: Connection) -> None:
     words: list[tuple[Word, ...]] = [("ECHO", f"{number}" * (number % 50 + 1)) for number in range(2_000)]
     answers = await asyncio.gather(*(line.send(word, soon()) for word in words))
     assert answers == [str(word[1]).encode() for word in words]
 
 
-async def test_what_is_asked_in_one_turn_leaves_in_one_packet(line: Line) -> None:
+async def test_what_is_asked_in_one_turn_leaves_in_one_packet(line: Connection) -> None:
     first = line.send(("PING",), soon())
     rest = [line.send(("PING",), soon()) for _ in range(50)]
     assert len(line._unsent) == 50, "the first is on its way at once, the others wait for the end of this turn"
@@ -71,14 +71,14 @@ async def test_what_is_asked_in_one_turn_leaves_in_one_packet(line: Line) -> Non
     assert await asyncio.gather(*rest) == [b"PONG"] * 50
 
 
-async def test_large_values_pass_whole(line: Line) -> None:
+async def test_large_values_pass_whole(line: Connection) -> None:
     large = os.urandom(8 * 1024 * 1024)
     small = line.send(("ECHO", "before"), soon())
     assert await line.send(("ECHO", large), soon()) == large
     assert await small == b"before"
 
 
-async def test_a_caller_that_gives_up_takes_nobody_elses_answer(line: Line) -> None:
+async def test_a_caller_that_gives_up_takes_nobody_elses_answer(line: Connection) -> None:
     for _ in range(20):
         futures = [line.send(("ECHO", str(number)), soon()) for number in range(10)]
         futures[3].cancel()
@@ -89,7 +89,7 @@ async def test_a_caller_that_gives_up_takes_nobody_elses_answer(line: Line) -> N
 
 async def test_a_silent_server_fails_the_call_at_its_deadline_and_the_line_for_all(tmp_path: Path) -> None:
     with running(RedisServer(REDIS, tmp_path)) as server:
-        line = await open_line(at(server), Login(), PATIENCE_S)
+        line = await open_connection(at(server), Login(), PATIENCE_S)
         server.freeze()
         start = soon(0)
         patient = line.send(("GET", "a"), soon(60))
@@ -107,7 +107,7 @@ async def test_a_silent_server_fails_the_call_at_its_deadline_and_the_line_for_a
         server.thaw()
 
 
-async def test_a_late_deadline_is_kept_although_an_earlier_one_was_met(line: Line) -> None:
+async def test_a_late_deadline_is_kept_although_an_earlier_one_was_met(line: Connection) -> None:
     """One timer serves all calls: after it rings for a call that was answered, the next one must still be watched."""
     early = soon(0.8)
     assert await line.send(("PING",), early) == b"PONG"
@@ -118,7 +118,7 @@ async def test_a_late_deadline_is_kept_although_an_earlier_one_was_met(line: Lin
 
 def test_a_loop_that_stood_still_takes_its_answer_and_blames_nobody() -> None:
     async def stall() -> object:
-        line = await open_line(at(shared(REDIS)), Login(), PATIENCE_S)
+        line = await open_connection(at(shared(REDIS)), Login(), PATIENCE_S)
         assert line._transport is not None
         socket = line._transport.get_extra_info("socket")
         answer = line.send(("PING",), soon(0.1))
@@ -136,7 +136,7 @@ def test_a_loop_that_stood_still_takes_its_answer_and_blames_nobody() -> None:
 
 async def test_a_lost_connection_says_what_had_been_sent(tmp_path: Path) -> None:
     with running(RedisServer(REDIS, tmp_path)) as server:
-        line = await open_line(at(server), Login(), PATIENCE_S)
+        line = await open_connection(at(server), Login(), PATIENCE_S)
         server.freeze()
         first = line.send(("GET", "a"), soon())
         await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_a_lost_connection_says_what_had_been_sent(tmp_path: Path) -> None
 
 async def test_a_killed_server_is_heard_of_at_once(tmp_path: Path) -> None:
     with running(RedisServer(REDIS, tmp_path)) as server:
-        line = await open_line(at(server), Login(), PATIENCE_S)
+        line = await open_connection(at(server), Login(), PATIENCE_S)
         waiting = line.send(("BLPOP", "nothing", 0), math.inf)
         await asyncio.sleep(0)
         server.kill()
@@ -160,10 +160,10 @@ async def test_a_killed_server_is_heard_of_at_once(tmp_path: Path) -> None:
             await asyncio.wait_for(waiting, PATIENCE_S)
         assert caught.value.sent
         with pytest.raises(OSError, match="Connect call failed"):
-            await open_line(at(server), Login(), PATIENCE_S)
+            await open_connection(at(server), Login(), PATIENCE_S)
 
 
-async def test_a_line_that_retires_answers_first(line: Line) -> None:
+async def test_a_line_that_retires_answers_first(line: Connection) -> None:
     answer = line.send(("PING",), soon())
     line.retire()
     assert await answer == b"PONG"
@@ -174,7 +174,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up(tmp_path: Path
     with running(RedisServer(REDIS, tmp_path)) as server:
         server.freeze()
         with pytest.raises(TimeoutError):
-            await open_line(at(server), Login(), 0.2)
+            await open_connection(at(server), Login(), 0.2)
         server.thaw()
 
 
@@ -186,7 +186,7 @@ async def test_what_is_no_redis_is_named() -> None:
 
     async with door(talk) as port:
         with pytest.raises(Lost, match="does not speak Redis's protocol"):
-            await open_line(Where("127.0.0.1", port), Login(), PATIENCE_S)
+            await open_connection(Where("127.0.0.1", port), Login(), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -205,7 +205,7 @@ async def stranger(*answers: bytes) -> AsyncIterator[Where]:
 async def test_a_refusal_before_anything_was_asked_is_the_answer_to_what_is_asked() -> None:
     async with stranger(b"-ERR max number of clients reached\r\n") as where:
         loop = asyncio.get_running_loop()
-        line = Line(where, loop)
+        line = Connection(where, loop)
         await loop.create_connection(lambda: line, where.host, where.port)
         for _ in range(500):
             await asyncio.sleep(0 if line.closed else 0.01)
@@ -227,10 +227,10 @@ async def test_a_refusal_before_anything_was_asked_is_the_answer_to_what_is_aske
 async def test_who_may_not_have_a_name_works_without_and_who_is_refused_hears_it(answer: str, opens: bool) -> None:
     async with stranger(b"", f"-{answer}\r\n".encode()) as where:
         if opens:
-            (await open_line(where, Login(), PATIENCE_S)).close()
+            (await open_connection(where, Login(), PATIENCE_S)).close()
         else:
             with pytest.raises(Refusal) as caught:
-                await open_line(where, Login(), PATIENCE_S)
+                await open_connection(where, Login(), PATIENCE_S)
             assert caught.value.text == answer
 
 
@@ -239,27 +239,27 @@ async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
         where = at(server)
         server.ask("ACL", "SETUSER", "ada", "on", ">pw", "~*", "+@all")
         server.ask("CONFIG", "SET", "requirepass", "s3cret")
-        line = await open_line(where, Login(password="s3cret", db=5), PATIENCE_S)
+        line = await open_connection(where, Login(password="s3cret", db=5), PATIENCE_S)
         await line.send(("SET", "here", 1), soon())
         told = await line.send(("CLIENT", "LIST"), soon())
         assert b"name=limpet" in told
         assert b"db=5" in told
         line.close()
-        line = await open_line(where, Login("ada", "pw"), PATIENCE_S)
+        line = await open_connection(where, Login("ada", "pw"), PATIENCE_S)
         assert await line.send(("GET", "here"), soon()) is None
         assert await line.send(("ACL", "WHOAMI"), soon()) == b"ada"
         line.close()
         for login in (Login(password="wrong"), Login("bob", "pw")):
             with pytest.raises(Refusal, match="WRONGPASS"):
-                await open_line(where, login, PATIENCE_S)
+                await open_connection(where, login, PATIENCE_S)
         with pytest.raises(Refusal, match="DB index"):
-            await open_line(where, Login(password="s3cret", db=99), PATIENCE_S)
+            await open_connection(where, Login(password="s3cret", db=99), PATIENCE_S)
 
 
 async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     path = f"/tmp/limpet-{os.getpid()}-{os.urandom(3).hex()}.sock"  # pytest's folders are too long for one
     with running(RedisServer(REDIS, tmp_path, args=["--unixsocket", path])):
-        line = await open_line(Where("", 0, path), Login(), PATIENCE_S)
+        line = await open_connection(Where("", 0, path), Login(), PATIENCE_S)
         assert await line.send(("PING",), soon()) == b"PONG"
         line.close()
 
@@ -267,10 +267,10 @@ async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
 def test_a_loop_that_ends_leaves_nothing_open() -> None:
     """As every asyncio.run does; warnings are errors here, so an unclosed socket would fail this test."""
     url = shared(REDIS).url
-    routes = PerLoop(lambda: Route(parse_redis(url), "limpet:x"))
+    clients = PerLoop(lambda: Client(parse_redis(url), "limpet:x"))
 
     async def ping() -> object:
-        return await routes.here().call("ping", "PING")
+        return await clients.here().call("ping", "PING")
 
     before = open_files()
     for _ in range(5):
@@ -284,27 +284,27 @@ def open_files() -> int:
 
 
 async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
-    routes = PerLoop(lambda: Route(parse_redis(shared(REDIS).url), "limpet:x"))
+    clients = PerLoop(lambda: Client(parse_redis(shared(REDIS).url), "limpet:x"))
 
     async def number() -> object:
-        return await routes.here().call("id", "CLIENT", "ID")
+        return await clients.here().call("id", "CLIENT", "ID")
 
     here = await number()
     assert await number() == here
     assert await asyncio.to_thread(lambda: asyncio.run(number())) != here
-    await routes.close()
+    await clients.close()
     assert await number() != here
-    await routes.close()
-    await routes.close()
+    await clients.close()
+    await clients.close()
 
 
 FORK = """
 import asyncio, os, sys
 from limpet.stores.loops import PerLoop
-from limpet.stores.redis.route import Route
+from limpet.stores.redis.client import Client
 from limpet.stores.redis.url import parse_redis
 
-routes = PerLoop(lambda: Route(parse_redis(sys.argv[1]), "limpet:x"))
+routes = PerLoop(lambda: Client(parse_redis(sys.argv[1]), "limpet:x"))
 
 async def number():
     return await routes.here().call("id", "CLIENT", "ID")

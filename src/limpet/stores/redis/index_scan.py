@@ -14,10 +14,10 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
+from limpet.stores.redis.by_flow_or_key import of_flow, of_key
+from limpet.stores.redis.cursor import BATCH, NOBODY, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.together import of_flow, of_key
-from limpet.stores.redis.walk import BATCH, NOBODY, Batches, Candidate, Walk, by_arrival
 
 FEW: Final = 16  # finished jobs that are read of each queue at least
 NAMED_BY: Final = ENDED.size + ID_BYTES  # bytes of a finished index's member that tell it from others
@@ -37,50 +37,52 @@ def name_of(query: Query) -> str:
     return "ledger"
 
 
-def walk(query: Query, way: Walk) -> Batches:
+def scan(query: Query, cursor: Cursor) -> Batches:
     """The candidates for a query, by one index."""
     name = name_of(query)
     shared = exact_of(query.terms, name) if name in SHARED else None
     if shared is not None:
-        return of_flow(way, id_bytes(shared)) if name == "flow" else of_key(way, shared)
+        return of_flow(cursor, id_bytes(shared)) if name == "flow" else of_key(cursor, shared)
     if name == State.scheduled:
-        return _scheduled(way)
+        return _scheduled(cursor)
     if name == State.blocked:
-        return by_arrival(way, K.blocked)
+        return by_arrival(cursor, K.blocked)
     if name == State.running:
-        return _running(way)
+        return _running(cursor)
     if name in FINISHED:
-        return _finished(way, State(name), exact_of(query.terms, "queue"))
-    return _ledger(way)
+        return _finished(cursor, State(name), exact_of(query.terms, "queue"))
+    return _ledger(cursor)
 
 
 # -- by arrival
 
 
-async def _ledger(way: Walk) -> Batches:
-    after = None if way.after is None else int.from_bytes(way.after, "big")
+async def _ledger(cursor: Cursor) -> Batches:
+    after = None if cursor.after is None else int.from_bytes(cursor.after, "big")
     batch: list[Candidate] = []
-    async for chunk, blob in chunks(way, None if after is None else after // SLOTS, max(1, way.batch // SLOTS)):
-        for slot, id in slots(blob, newest_first=way.newest_first):
+    async for chunk, blob in chunks(cursor, None if after is None else after // SLOTS, max(1, cursor.batch // SLOTS)):
+        for slot, id in slots(blob, newest_first=cursor.newest_first):
             seq = chunk * SLOTS + slot
-            if after is None or (seq < after if way.newest_first else seq > after):
+            if after is None or (seq < after if cursor.newest_first else seq > after):
                 batch.append((seq.to_bytes(SEQ_BYTES, "big"), id))
-        if len(batch) >= way.batch:
+        if len(batch) >= cursor.batch:
             yield batch
             batch = []
     if batch:
         yield batch
 
 
-async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tuple[int, bytes]]:
+async def chunks(cursor: Cursor, first: int | None, count: int) -> AsyncIterator[tuple[int, bytes]]:
     """(number, ids) of the ledger's chunks, from `first` on, read `count` at a time."""
     inclusive = True
     while True:
-        found = await way.by_score(K.ledger_chunks.under(way.key), first, count, inclusive=inclusive)
+        found = await cursor.by_score(K.ledger_chunks.under(cursor.key), first, count, inclusive=inclusive)
         numbers = [int(number) for number in found[::2]]
         if not numbers:
             return
-        blobs: list[Any] = await way.call("MGET", *(K.ledger.under(way.key, b"%d" % number) for number in numbers))
+        blobs: list[Any] = await cursor.call(
+            "MGET", *(K.ledger.under(cursor.key, b"%d" % number) for number in numbers)
+        )
         for number, blob in zip(numbers, blobs, strict=True):
             if blob is not None:
                 yield number, blob
@@ -99,30 +101,32 @@ def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
 # -- by time
 
 
-async def _scheduled(way: Walk) -> Batches:
+async def _scheduled(cursor: Cursor) -> Batches:
     levels: Sequence[int] = range(LEAST_URGENT + 1)
-    after = way.after
-    for level in reversed(levels) if way.newest_first else levels:
-        if after is not None and (level > after[0] if way.newest_first else level < after[0]):
+    after = cursor.after
+    for level in reversed(levels) if cursor.newest_first else levels:
+        if after is not None and (level > after[0] if cursor.newest_first else level < after[0]):
             continue
         last = after[1:] if after is not None and level == after[0] else None
-        while items := await way.by_lex(K.scheduled.under(way.key, b"%d" % level), last, way.batch):
+        while items := await cursor.by_lex(K.scheduled.under(cursor.key, b"%d" % level), last, cursor.batch):
             yield [(bytes((level,)) + item, item[_ITEM_ID]) for item in items]
             last = items[-1]
 
 
-async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
+async def _finished(cursor: Cursor, state: State, queue: str | None) -> Batches:
     """The indexes of all queues as one: what is read of each is good up to where the first of them breaks off."""
-    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", K.queues.under(way.key))
-    keys, after = [K.finished.under(way.key, b"%d" % state.code + queue) for queue in queues], way.after
+    queues: list[bytes] = (
+        [queue.encode()] if queue is not None else await cursor.call("SMEMBERS", K.queues.under(cursor.key))
+    )
+    keys, after = [K.finished.under(cursor.key, b"%d" % state.code + queue) for queue in queues], cursor.after
     while keys:
-        count = max(FEW, (2 if state is not State.succeeded else 1) * way.batch // len(keys))
-        found = await asyncio.gather(*(way.by_lex(key, _around(way, after), count) for key in keys))
+        count = max(FEW, (2 if state is not State.succeeded else 1) * cursor.batch // len(keys))
+        found = await asyncio.gather(*(cursor.by_lex(key, _around(cursor, after), count) for key in keys))
         ends = [_entries(members[-1])[0][0] for members in found if len(members) == count]
-        if not way.newest_first:
+        if not cursor.newest_first:
             ends = [_entries(members[-1])[-1][0] for members in found if len(members) == count]
         merged = sorted(each for members in found for member in members for each in _entries(member))
-        if way.newest_first:
+        if cursor.newest_first:
             merged = [each for each in reversed(merged) if after is None or each[0] < after]
             merged = [each for each in merged if not ends or each[0] >= max(ends)]
         else:
@@ -142,29 +146,31 @@ def _entries(member: bytes) -> list[Candidate]:
     return [(name + at.to_bytes(2, "big"), member[at : at + ID_BYTES]) for at in places]
 
 
-def _around(way: Walk, after: bytes | None) -> bytes | None:
+def _around(cursor: Cursor, after: bytes | None) -> bytes | None:
     """Where to begin to read, so that the member which holds the position `after` is read again."""
     if after is None:
         return None
-    return after[:NAMED_BY] + b"\xff" * ID_BYTES if way.newest_first else after[: NAMED_BY - 1]
+    return after[:NAMED_BY] + b"\xff" * ID_BYTES if cursor.newest_first else after[: NAMED_BY - 1]
 
 
 # -- by token
 
 
-async def _running(way: Walk) -> Batches:
-    tokens = sorted(map(int, await way.call("HKEYS", K.leases.under(way.key))), reverse=way.newest_first)
-    if way.after is not None:
-        last = int.from_bytes(way.after[_TOKEN], "big")
-        tokens = [token for token in tokens if (token <= last if way.newest_first else token >= last)]
+async def _running(cursor: Cursor) -> Batches:
+    tokens = sorted(map(int, await cursor.call("HKEYS", K.leases.under(cursor.key))), reverse=cursor.newest_first)
+    if cursor.after is not None:
+        last = int.from_bytes(cursor.after[_TOKEN], "big")
+        tokens = [token for token in tokens if (token <= last if cursor.newest_first else token >= last)]
     for start in range(0, len(tokens), BATCH):
         some = tokens[start : start + BATCH]
-        blobs: list[Any] = await way.call("MGET", *(K.lease_jobs.under(way.key, b"%d" % token) for token in some))
+        blobs: list[Any] = await cursor.call("MGET", *(K.lease_jobs.under(cursor.key, b"%d" % token) for token in some))
         batch: list[Candidate] = []
         for token, blob in zip(some, blobs, strict=True):
-            ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=way.newest_first)
+            ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=cursor.newest_first)
             batch += [(token.to_bytes(TOKEN_BYTES, "big") + id, id) for id in ids]
-        if way.after is not None:
-            batch = [each for each in batch if (each[0] < way.after if way.newest_first else each[0] > way.after)]
-        for first in range(0, len(batch), way.batch):
-            yield batch[first : first + way.batch]
+        if cursor.after is not None:
+            batch = [
+                each for each in batch if (each[0] < cursor.after if cursor.newest_first else each[0] > cursor.after)
+            ]
+        for first in range(0, len(batch), cursor.batch):
+            yield batch[first : first + cursor.batch]

@@ -13,7 +13,7 @@ from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
-    from limpet.stores.redis.route import Route
+    from limpet.stores.redis.client import Client
 
 LINES: Final = 1_000  # lines that one step adds to a log
 
@@ -24,19 +24,19 @@ _decode_line = msgspec.msgpack.Decoder(tuple[int, str, str, bytes | None, str, b
 # -- named records
 
 
-async def put_control(route: Route, key: bytes, control: Control, expect: int | None) -> Control | None:
+async def put_control(client: Client, key: bytes, control: Control, expect: int | None) -> Control | None:
     """Write a named record, over the version that the caller saw; None when another is there."""
     weight: int | str = ""
     if control.kind == "weight":
         weight = max(1, msgspec.json.decode(control.value, type=int))
     words = (control.kind, control.name, control.value, "" if expect is None else expect, weight)
-    version = await route.script("put_control", script("put_control"), key, ("", call_name(), *words))
+    version = await client.script("put_control", script("put_control"), key, ("", call_name(), *words))
     return None if version is None else Control(control.kind, control.name, control.value, version)
 
 
-async def controls(route: Route, key: bytes, kind: str) -> list[Control]:
+async def controls(client: Client, key: bytes, kind: str) -> list[Control]:
     """All records of a kind, by name."""
-    flat: list[bytes] = await route.call("controls", "HGETALL", K.controls.under(key, kind.encode()))
+    flat: list[bytes] = await client.call("controls", "HGETALL", K.controls.under(key, kind.encode()))
     found = [
         Control(kind, name.decode(), value[CONTROL.size :], int.from_bytes(value[: CONTROL.size], "big"))
         for name, value in zip(flat[::2], flat[1::2], strict=True)
@@ -47,34 +47,34 @@ async def controls(route: Route, key: bytes, kind: str) -> list[Control]:
 # -- logs
 
 
-async def append(route: Route, key: bytes, entries: Sequence[Entry]) -> None:
+async def append(client: Client, key: bytes, entries: Sequence[Entry]) -> None:
     """Add lines to the logs they name."""
     for start in range(0, len(entries), LINES):
         words: list[bytes | str | int] = ["", call_name()]
         for entry in entries[start : start + LINES]:
             line = (entry.at_ms, entry.kind, entry.actor, entry.job, entry.reason, entry.data)
             words += (entry.log, entry.at_ms, _encode(line))
-        await route.script("append", script("append"), key, words)
+        await client.script("append", script("append"), key, words)
 
 
 async def read(
-    route: Route, key: bytes, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool
+    client: Client, key: bytes, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool
 ) -> list[Entry]:
     """Lines of a log that come after one, oldest first: the first of them, or the newest."""
     stream = K.logs.under(key, log.encode())
     first, last = f"({max(0, after)}-0", "+"
     found: list[Any]
     if newest:
-        found = await route.call("read", "XREVRANGE", stream, last, first, "COUNT", limit)
+        found = await client.call("read", "XREVRANGE", stream, last, first, "COUNT", limit)
         found.reverse()
     else:
-        found = await route.call("read", "XRANGE", stream, first, last, "COUNT", limit)
+        found = await client.call("read", "XRANGE", stream, first, last, "COUNT", limit)
     return [Entry(log, *_decode_line(fields[3]), seq=int(seq.partition(b"-")[0])) for seq, fields in found]
 
 
-async def prune_logs(route: Route, key: bytes, retention: Retention, limit: int, now_ms: int | None) -> int:
+async def prune_logs(client: Client, key: bytes, retention: Retention, limit: int, now_ms: int | None) -> int:
     """Remove lines that have outlived their time, at most `limit` of each log; how many."""
     keeps = ["" if keep is None else keep for keep in (retention.audit_ms, retention.event_ms)]
     words = ("" if now_ms is None else now_ms, limit, *keeps, retention.events)
-    removed: int = await route.script("prune", script("prune_logs"), key, words)
+    removed: int = await client.script("prune", script("prune_logs"), key, words)
     return removed

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from limpet.core.errors import StoreError
 from limpet.stores.redis import trouble
-from limpet.stores.redis.line import Line, Lost, Refusal, Silent, Word
+from limpet.stores.redis.connection import Connection, Lost, Refusal, Silent, Word
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl, Where
@@ -24,16 +24,16 @@ Intercept = Callable[[str, str], None]
 logger = logging.getLogger("limpet.stores.redis")
 
 
-class Ask:
+class Request:
     """One verb under way, and what has become of it so far."""
 
     __slots__ = (
         "again",
         "command",
+        "connection",
         "deadline",
         "detour",
         "failures",
-        "line",
         "load",
         "script",
         "sending",
@@ -50,14 +50,14 @@ class Ask:
         self.again = again
         self.sent = False  # it may have happened: its answer got lost
         self.failures = 0
-        self.line: Line | None = None  # the one that was used last
+        self.connection: Connection | None = None  # the one that was used last
         self.script: Script | None = None
         self.load = False  # the server does not know the script
         self.detour: Where | None = None  # the node that has the keys of a slot on the move
         self.sending: Sending | None = None  # told how far it has come, when the caller wants to know
 
 
-class Route:
+class Client:
     """The way from one event loop to the server: one connection, made when it is needed and made again when lost."""
 
     def __init__(self, url: RedisUrl, tag: str) -> None:
@@ -67,13 +67,13 @@ class Route:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = url.timeout_s
         self._at_once = refusals_at_once()  # until the first connection
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line] | None = None
-        self._side: Line | None = None  # to the node that a slot is moving to
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._side: Connection | None = None  # to the node that a slot is moving to
         self._not_before = 0.0
         self._failures = 0
         self._why: BaseException | None = None  # it cannot be reached
-        self._unproven: Line | None = None  # it is open, and has answered nothing yet
+        self._unproven: Connection | None = None  # it is open, and has answered nothing yet
         self._cut = False  # there was a connection, and it was lost
         self._dropped = False
 
@@ -100,40 +100,40 @@ class Route:
         if self.intercept is not None:
             self.intercept(verb, "before")
         timeout_s = self._timeout_s if deadline_s is None else deadline_s
-        ask = Ask(verb, command, timeout_s, self._loop.time() + timeout_s, again=again)
-        ask.script = script
+        request = Request(verb, command, timeout_s, self._loop.time() + timeout_s, again=again)
+        request.script = script
         if (sending := current_sending()) is not None:
             sending.begin(self.server.url.shown, self._said)
-            ask.sending = sending
+            request.sending = sending
         while True:
             try:
-                answer = await self._attempt(ask)
+                answer = await self._attempt(request)
             except TROUBLE as error:
-                await self._mend(ask, error)
+                await self._recover(request, error)
                 continue
             if isinstance(answer, Refusal):
-                await self._mend(ask, answer)
+                await self._recover(request, answer)
                 continue
-            if self._unproven is not None and ask.line is self._unproven:
+            if self._unproven is not None and request.connection is self._unproven:
                 self._proven()
             if self.intercept is not None:
                 self.intercept(verb, "after")
             return answer
 
-    async def _attempt(self, ask: Ask) -> Any:
-        line = self._line
-        if line is None or line.closed or ask.detour is not None:
-            line = await self._opened(ask)
-        ask.line = line
+    async def _attempt(self, request: Request) -> Any:
+        connection = self._connection
+        if connection is None or connection.closed or request.detour is not None:
+            connection = await self._opened(request)
+        request.connection = connection
         loading = asking = None
-        if ask.load and ask.script is not None:
-            ask.load = False
-            loading = line.send(("SCRIPT", "LOAD", ask.script.text), ask.deadline)
-        if ask.detour is not None:
-            ask.detour = None
-            asking = line.send(("ASKING",), ask.deadline)
-        sent = line.send(ask.command, ask.deadline)
-        answer = await (sent if ask.sending is None else _follow(ask.sending, sent))
+        if request.load and request.script is not None:
+            request.load = False
+            loading = connection.send(("SCRIPT", "LOAD", request.script.text), request.deadline)
+        if request.detour is not None:
+            request.detour = None
+            asking = connection.send(("ASKING",), request.deadline)
+        sent = connection.send(request.command, request.deadline)
+        answer = await (sent if request.sending is None else _follow(request.sending, sent))
         for before in (loading, asking):
             if before is not None and isinstance(refusal := await before, Refusal):
                 return refusal
@@ -141,84 +141,84 @@ class Route:
 
     # -- what went wrong
 
-    async def _mend(self, ask: Ask, error: BaseException) -> None:
+    async def _recover(self, request: Request, error: BaseException) -> None:
         """Make it worth asking again, or raise."""
-        if self._unproven is not None and ask.line is self._unproven:
+        if self._unproven is not None and request.connection is self._unproven:
             self._why = error
         if isinstance(error, Refusal):
-            await self._mend_refusal(ask, error)
+            await self._recover_from_refusal(request, error)
         elif isinstance(error, Silent):
-            ask.sent = True
-            raise self._over(ask, error)
+            request.sent = True
+            raise self._over(request, error)
         elif isinstance(error, Lost):
             if error.sent:
-                ask.sent = True
-                if not ask.again:
-                    raise trouble.unsure(error, ask.verb, self.server)
-        elif (hopeless := trouble.hopeless(error, ask.verb, self.server)) is not None:
+                request.sent = True
+                if not request.again:
+                    raise trouble.unsure(error, request.verb, self.server)
+        elif (hopeless := trouble.hopeless(error, request.verb, self.server)) is not None:
             raise hopeless
-        elif self._at_once and not ask.sent and trouble.is_refused(error):
-            raise trouble.unreachable(error, ask.verb, self.server)
-        if self._loop.time() >= ask.deadline:
-            raise self._over(ask, error)
+        elif self._at_once and not request.sent and trouble.is_refused(error):
+            raise trouble.unreachable(error, request.verb, self.server)
+        if self._loop.time() >= request.deadline:
+            raise self._over(request, error)
 
-    async def _mend_refusal(self, ask: Ask, refusal: Refusal) -> None:
+    async def _recover_from_refusal(self, request: Request, refusal: Refusal) -> None:
         remedy = trouble.remedy_of(refusal)
         if remedy == "none":
-            raise trouble.refused(refusal, ask.verb, self.server)
-        ask.failures += 1
+            raise trouble.refused(refusal, request.verb, self.server)
+        request.failures += 1
         # Once at once: a script is loaded, a slot has moved. What comes again may be a circle.
-        at_once = remedy in ("load", "moved", "ask") and ask.failures == 1
-        if at_once and self._unproven is not None and ask.line is self._unproven:
+        at_once = remedy in ("load", "moved", "ask") and request.failures == 1
+        if at_once and self._unproven is not None and request.connection is self._unproven:
             self._proven()
         if remedy == "load":
-            ask.load = True
-            if ask.line is not None and ask.line is self._side:
-                ask.detour = ask.line.where  # it is that node which does not know it
+            request.load = True
+            if request.connection is not None and request.connection is self._side:
+                request.detour = request.connection.where  # it is that node which does not know it
         elif remedy in ("moved", "elsewhere"):
-            self._leave(ask.line)
-            if remedy == "moved" and ask.line is not None:
-                self.server.home = trouble.target_of(refusal, ask.line.where)
+            self._leave(request.connection)
+            if remedy == "moved" and request.connection is not None:
+                self.server.home = trouble.target_of(refusal, request.connection.where)
             else:
                 self.server.doubt()
-        elif remedy == "ask" and ask.line is not None:
-            ask.detour = trouble.target_of(refusal, ask.line.where)
+        elif remedy == "ask" and request.connection is not None:
+            request.detour = trouble.target_of(refusal, request.connection.where)
         if not at_once:
-            await self._pause(ask, refusal)
+            await self._pause(request, refusal)
 
-    async def _pause(self, ask: Ask, refusal: Refusal) -> None:
-        pause_s = pause(ask.failures - 1)
-        if self._loop.time() + pause_s >= ask.deadline:
-            raise self._over(ask, refusal)
+    async def _pause(self, request: Request, refusal: Refusal) -> None:
+        pause_s = pause(request.failures - 1)
+        if self._loop.time() + pause_s >= request.deadline:
+            raise self._over(request, refusal)
         await asyncio.sleep(pause_s)
 
-    def _over(self, ask: Ask, cause: BaseException) -> StoreError:
+    def _over(self, request: Request, cause: BaseException) -> StoreError:
         """Its time is over."""
         if isinstance(cause, TimeoutError):
             cause = self._why or cause
-        tell = trouble.silent if ask.sent else trouble.unreachable
-        return tell(cause, ask.verb, self.server, ask.timeout_s)
+        tell = trouble.silent if request.sent else trouble.unreachable
+        return tell(cause, request.verb, self.server, request.timeout_s)
 
     def _said(self) -> str:
         return "" if self._why is None else trouble.said(self._why)
 
     # -- the connection
 
-    async def _opened(self, ask: Ask) -> Line:
+    async def _opened(self, request: Request) -> Connection:
         """A connection, opened together with everybody who waits for one."""
         if self._dropped:
-            raise trouble.closed(ask.verb, sent=ask.sent)
-        if ask.detour is not None:
-            where, ask.detour = ask.detour, None  # if nobody answers there, ask at home again
-            line = await self._detour(where)
-            ask.detour = where
-            return line
+            raise trouble.closed(request.verb, sent=request.sent)
+        if request.detour is not None:
+            where, request.detour = request.detour, None  # if nobody answers there, ask at home again
+            connection = await self._detour(where)
+            request.detour = where
+            return connection
         opening = self._opening
         if opening is None:
             opening = self._opening = self._loop.create_task(self._open())
             opening.add_done_callback(self._opening_ended)
         try:
-            async with asyncio.timeout_at(ask.deadline):
+            async with asyncio.timeout_at(request.deadline):
                 return await asyncio.shield(opening)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -226,20 +226,20 @@ class Route:
                 raise Lost("the store was closed", sent=False) from None
             raise
 
-    async def _open(self) -> Line:
+    async def _open(self) -> Connection:
         if self._unproven is not None:
             # Whoever hangs up after the greeting is no better than one who does not answer the door.
             self._unproven = None
             self._failed(self._why or Lost("the server hung up before it answered anything", sent=False))
         await asyncio.sleep(self._not_before - self._loop.time())
         try:
-            line = await self.server.open()
+            connection = await self.server.open()
         except BaseException as error:
             self.server.doubt()
             self._failed(error)
             raise
-        self._line = self._unproven = line
-        return line
+        self._connection = self._unproven = connection
+        return connection
 
     def _failed(self, why: BaseException) -> None:
         """No connection, or none of use: the next one is made after a while."""
@@ -259,13 +259,13 @@ class Route:
         self._failures, self._cut, self._why, self._unproven = 0, True, None, None
         self._at_once = False
 
-    def _opening_ended(self, opening: asyncio.Task[Line]) -> None:
+    def _opening_ended(self, opening: asyncio.Task[Connection]) -> None:
         if self._opening is opening:
             self._opening = None
         if not opening.cancelled():
             opening.exception()  # those who waited have it; who gave up does not want it
 
-    async def _detour(self, where: Where) -> Line:
+    async def _detour(self, where: Where) -> Connection:
         side = self._side
         if side is None or side.closed or side.where != where:
             if side is not None:
@@ -273,22 +273,22 @@ class Route:
             side = self._side = await self.server.open_at(where)
         return side
 
-    def _leave(self, line: Line | None) -> None:
+    def _leave(self, connection: Connection | None) -> None:
         """Use this connection for nothing new. Others may have gone on to a better one already."""
-        if line is not None:
-            line.retire()
-            if self._line is line:
-                self._line = None
+        if connection is not None:
+            connection.retire()
+            if self._connection is connection:
+                self._connection = None
 
     def drop(self) -> None:
         """Let go of all connections, for good: who still waits is told."""
         self._dropped = True
         if self._opening is not None:
             self._opening.cancel()
-        for line in (self._line, self._side):
-            if line is not None:
-                line.close()
-        self._line = self._side = self._opening = None
+        for connection in (self._connection, self._side):
+            if connection is not None:
+                connection.close()
+        self._connection = self._side = self._opening = None
 
 
 async def _follow(sending: Sending, sent: asyncio.Future[Any]) -> Any:
