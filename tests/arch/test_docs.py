@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.arch.tree import PACKAGE, ROOT, modules, named, written_files
 
 PAGES = [path for path in written_files() if path.suffix == ".md"]
@@ -94,8 +96,9 @@ def test_the_drawing_of_the_states_is_up_to_date() -> None:
     assert check.returncode == 0, check.stderr
 
 
-def test_the_maps_of_what_engines_store_are_up_to_date() -> None:
-    command = [sys.executable, "tools/store_map.py", "--check"]
+@pytest.mark.parametrize("tool", ["tools/store_map.py", "tools/postgres_map.py"])
+def test_the_maps_of_what_engines_store_are_up_to_date(tool: str) -> None:
+    command = [sys.executable, tool, "--check"]
     check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert check.returncode == 0, check.stderr
 
