@@ -158,7 +158,7 @@ end
 function settle.trim(s, keep, settled)
   for queue, count in pairs(s.kept) do
     if count > keep then
-      erasing.trim(queue, SUCCEEDED, keep, 2 * settled)
+      prune.trim(queue, SUCCEEDED, keep, 2 * settled)
     end
   end
   for name, entries in pairs(s.filed) do
@@ -166,7 +166,7 @@ function settle.trim(s, keep, settled)
       ending.note_cancelled(sub(name, 2), #entries / 2)
     end
   end
-  erasing.trim_cancelled(keep)
+  prune.trim_cancelled(keep)
 end
 
 -- Write a note of a running job while its token holds; false when it does not.

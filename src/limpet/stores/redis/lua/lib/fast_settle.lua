@@ -1,5 +1,5 @@
--- The short way of settle, without a room: first tries of one claim and one lane that simply worked. It does all of the
--- verb or nothing, and then the long way follows. A change of settle or of the index of finished jobs changes this, too.
+-- Fast path of settle: first tries of one claim and one lane that simply worked. It loads no module and does all of the verb
+-- or nothing; then the full path follows. A change of settle or of the index of finished jobs must be made here too.
 
 -- What is to be written, if all of these jobs are held by the token, are of one lane, and are first tries that need no more
 -- than a change of state: ids; records and results, each with its id in front; and the lane.
@@ -89,9 +89,9 @@ if now then
     call("HSET", K.receipts .. ARGV[2], "settle", ARGV[3] .. " " .. answer)
     call("PEXPIRE", K.receipts .. ARGV[2], 3600000)
     if kept > keep then
-      rooms()
+      load_modules()
       tx.begin()
-      erasing.trim(class[CLASS.queue], SUCCEEDED, keep, 2 * #ids)
+      prune.trim(class[CLASS.queue], SUCCEEDED, keep, 2 * #ids)
       tx.finish()
     end
     return answer
