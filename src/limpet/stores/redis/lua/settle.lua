@@ -1,7 +1,7 @@
 -- Promise: each transition whose token still holds its job is applied; the others change nothing. The same (session,
 --   seq) again gets the same answers again and changes nothing.
 -- Keys: meta, and those of its modules.
--- Args: now · session · seq · finished jobs to keep per queue · groups of 10 bytes: kind(1) token(7) transitions(2) ·
+-- Args: now · session · seq · finished jobs to keep per queue · the groups of transitions (GROUP) ·
 --   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
 --   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
 --   s success · S success: its result · e any other: its effect, msgpack (core/endings/effect.py)
@@ -18,7 +18,7 @@ if refused then
 end
 local session, seq, keep, groups, packed = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local receipt = call("HGET", K.receipts .. session, "settle")
-if receipt and sub(receipt, 1, #seq + 1) == seq .. " " then
+if receipt and base.begins(receipt, seq .. " ") then
   return sub(receipt, #seq + 2)
 end
 
@@ -27,8 +27,8 @@ local runs, raws = base.mget(K.running, ids), base.mget(K.jobs, ids)
 local s, now_in, answers = settle.new(session), {}, {}
 local spent, next_body, first = {}, 6, 1 -- what jobs cost, by place; the last body that was read; the first group
 local touched = {} -- places with the gates at which these failed, or that they held
-if sub(groups, 1, 1) == "$" then
-  next_body, first = 7, 11
+if base.begins(groups, "$") then
+  next_body, first = 7, GROUP.size + 1
   for _, each in ipairs(unpack_(ARGV[7])) do
     spent[each[1]] = each[2]
   end
@@ -69,8 +69,8 @@ local function one(i, kind, body, fits)
 end
 
 local i = 0
-for at = first, #groups, 10 do
-  local kind, token, count = struct.unpack(">c1c7H", groups, at)
+for at = first, #groups, GROUP.size do
+  local kind, token, count = struct.unpack(GROUP.format, groups, at)
   local last, fits, worked, body = nil, false, kind ~= "e", nil
   for _ = 1, count do
     i = i + 1

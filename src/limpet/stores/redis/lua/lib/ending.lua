@@ -104,7 +104,7 @@ end
 -- What can be read of the parts of a spoilt record: what scripts have added, and the one that holds its flow and its key,
 -- as it is stored.
 local function parts_of(raw)
-  local flags = #raw >= RECORD.size and struct.unpack(RECORD.flags.format, raw, RECORD.flags.at) or 0
+  local flags = #raw >= RECORD.size and record.flags(raw) or 0
   local at, rare = RECORD.rest, nil
   if HAS(flags, RARE) then
     rare, at = record.piece(raw, at)

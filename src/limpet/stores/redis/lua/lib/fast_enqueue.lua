@@ -36,7 +36,7 @@ local function may_be_erased(count)
   end
   local seen
   for i = 1, count do
-    local bucket = sub(ARGV[ID + 3 * i], 1, 5)
+    local bucket = sub(ARGV[ID + 3 * i], 1, BUCKET_BYTES)
     if bucket ~= seen and call("EXISTS", K.erased .. bucket) == 1 then
       return true
     end

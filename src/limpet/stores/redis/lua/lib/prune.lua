@@ -4,7 +4,6 @@
 prune = {}
 
 local REMEMBER = 600000 -- ms
-local BUCKET = 5 -- bytes of an id that name its bucket
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
 local FULL = 65536 -- bytes of a bucket: further ids lie in parts beside it, by a hash
 local PARTS = 1024
@@ -49,7 +48,7 @@ local function find(name, ids, found)
     return
   end
   (#ids > 8 and find_all or find_each)(bucket, ids, found)
-  if #name == BUCKET and #bucket >= FULL then
+  if #name == BUCKET_BYTES and #bucket >= FULL then
     local parts = {}
     for _, id in ipairs(ids) do
       if not found[id] then
@@ -70,7 +69,7 @@ function prune.remembered(ids)
     return found
   end
   for _, id in ipairs(ids) do
-    local name = sub(id, 1, BUCKET)
+    local name = sub(id, 1, BUCKET_BYTES)
     local heap = buckets[name] or {}
     heap[#heap + 1], buckets[name] = id, heap
   end
@@ -200,8 +199,8 @@ local function note(e, ids, raws, over)
     end
     of_lane.jobs = (of_lane.jobs or 0) + 1
     if over > tx.now then
-      if sub(id, 1, BUCKET) ~= name then
-        name = sub(id, 1, BUCKET)
+      if sub(id, 1, BUCKET_BYTES) ~= name then
+        name = sub(id, 1, BUCKET_BYTES)
         bucket = base.heap(e.buckets, name)
       end
       bucket[#bucket + 1] = id

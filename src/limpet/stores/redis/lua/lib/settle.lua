@@ -176,10 +176,9 @@ function settle.save(id, token, kind, name, body)
     tx.tally(STALE)
     return false
   end
-  local flags = #raw >= RECORD.size and struct.unpack(RECORD.flags.format, raw, RECORD.flags.at)
-  if flags and not HAS(flags, NOTES) then
-    flags = struct.pack(RECORD.flags.format, record.with(flags, NOTES))
-    call("HSET", K.jobs, id, sub(raw, RECORD.version_to_state) .. flags .. sub(raw, RECORD.attempt_to_rest))
+  local changed = #raw >= RECORD.size and record.with_flag(raw, NOTES)
+  if changed then
+    call("HSET", K.jobs, id, changed)
   end
   call("HSET", K.notes .. id, kind .. "\0" .. name, body)
   return true
