@@ -61,5 +61,5 @@ def test_a_library_says_what_it_is_and_some_script_names_it() -> None:
 def is_named(library: Path) -> bool:
     """Whether a script says that it uses a library."""
     scripts = [script.read_text() for script in library.parent.parent.glob("*.lua")]
-    names = re.compile(rf"^-- (Uses|Short way):.* {library.stem}( |$)", re.MULTILINE)
+    names = re.compile(rf"^-- (Uses|Fast path):.* {library.stem}( |$)", re.MULTILINE)
     return any(names.search(script) for script in scripts)

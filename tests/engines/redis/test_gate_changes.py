@@ -20,7 +20,7 @@ from tests.servers.redis import RedisServer, shared
 DECLARE = """
 tx.begin()
 for _, rule in ipairs(cmsgpack.unpack(ARGV[2])) do
-  change.declare(rule)
+  gates_change.declare(rule)
 end
 tx.finish()
 """

@@ -53,27 +53,27 @@ UNREADABLE = Pause("limpet", "its record cannot be decoded", 0)
 STEPS = """
 local stored, answers = ARGV[1], {}
 for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local g, what, now, said, told = gate.decode(stored, "limit:k"), step[1], step[2], {}, {}
+  local g, what, now, said, told = gates_math.decode(stored, "limit:k"), step[1], step[2], {}, {}
   if what == "ask" then
-    local costs, passed = step[3], gate.admits(gate.decode(stored, "limit:k"), step[3], now)
-    said = {gate.room(g, now), gate.tokens(g, now), passed, gate.is_blank(g, now)}
+    local costs, passed = step[3], gates_math.admits(gates_math.decode(stored, "limit:k"), step[3], now)
+    said = {gates_math.room(g, now), gates_math.tokens(g, now), passed, gates_math.is_blank(g, now)}
     for n = #costs, passed + 1, -1 do costs[n] = nil end
-    said[5] = (gate.charge(g, costs, step[4], now))
-    said[6] = step[5] >= 0 and gate.falls_short(g, step[5], now)
-    said[7] = gate.opens_at(g, now) or -1
-    said[8], said[9], said[10] = gate.left(g, now), gate.pace(g, now), gate.slots(g, now)
+    said[5] = (gates_math.charge(g, costs, step[4], now))
+    said[6] = step[5] >= 0 and gates_math.falls_short(g, step[5], now)
+    said[7] = gates_math.opens_at(g, now) or -1
+    said[8], said[9], said[10] = gates_math.left(g, now), gates_math.pace(g, now), gates_math.slots(g, now)
   elseif what == "end" then
-    said = {gate.give_back(g, step[3], step[4], step[5], step[6], now, step[7], step[8])}
+    said = {gates_math.give_back(g, step[3], step[4], step[5], step[6], now, step[7], step[8])}
   elseif what == "push_back" or what == "cut_off" then
-    gate[what](g, step[3], step[4], now)
+    gates_math[what](g, step[3], step[4], now)
   else
-    g = gate.change(g, step[3], now)
+    g = gates_math.change(g, step[3], now)
   end
-  for _, event in ipairs(news.of(gate.decode(stored, "limit:k"), g, now)) do
+  for _, event in ipairs(gates_events.of(gates_math.decode(stored, "limit:k"), g, now)) do
     told[#told + 1] = event[1]
     told[#told + 1] = event[2]
   end
-  stored = gate.encode(g)
+  stored = gates_math.encode(g)
   answers[#answers + 1] = cmsgpack.pack(said)
   answers[#answers + 1] = cmsgpack.pack(told)
   answers[#answers + 1] = stored
@@ -82,8 +82,8 @@ return answers
 """
 SHARES = """
 local ring = cmsgpack.unpack(ARGV[1])
-local given = fair.share(tonumber(ARGV[2]), ring)
-return {cmsgpack.pack(given), cmsgpack.pack(fair.places(ring, cmsgpack.unpack(ARGV[3])))}
+local given = turns_fair.share(tonumber(ARGV[2]), ring)
+return {cmsgpack.pack(given), cmsgpack.pack(turns_fair.places(ring, cmsgpack.unpack(ARGV[3])))}
 """
 
 
@@ -94,7 +94,9 @@ def server() -> RedisServer:
 
 def run(server: RedisServer, text: str, *words: bytes | int) -> Any:
     """What a script answers that has the modules of gates and of sharing."""
-    modules = [source(f"lib/{name}.lua") for name in ("base", "period", "gate", "news", "fair")]
+    modules = [
+        source(f"lib/{name}.lua") for name in ("base", "gates_period", "gates_math", "gates_events", "turns_fair")
+    ]
     return server.ask("EVAL", "\n".join([*modules, text]), 1, "m", *words)
 
 
@@ -367,7 +369,7 @@ def test_a_gate_whose_floor_is_its_full_pace_does_not_climb(server: RedisServer)
 @given(st.sampled_from(get_args(Period)), st.integers(0, T0 * 3))
 @example("month", 951_782_400_000)  # 29 February 2000, the last day of 400 years that begin in March
 def test_periods_are_those_of_core(server: RedisServer, period: Period, now_ms: int) -> None:
-    script = "return base.text(period.%s(ARGV[1], tonumber(ARGV[2])))"
+    script = "return base.text(gates_period.%s(ARGV[1], tonumber(ARGV[2])))"
     began, ends = (int(run(server, script % which, period.encode(), now_ms)) for which in ("began", "ends"))
     assert (began, ends) == (began_ms(period, now_ms), ends_ms(period, now_ms))
 
@@ -381,7 +383,7 @@ def test_what_a_job_cost_in_truth_is_what_core_says(
 ) -> None:
     script = (
         "local given = cmsgpack.unpack(ARGV[1])\n"
-        "local real = gate.real_cost(given[1], given[2], given[3])\n"
+        "local real = gates_math.real_cost(given[1], given[2], given[3])\n"
         "return real and base.text(real) or false"
     )
     answer = run(server, script, msgspec.msgpack.encode((rule, spent or None, unfinished)))
@@ -389,7 +391,7 @@ def test_what_a_job_cost_in_truth_is_what_core_says(
 
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: RedisServer) -> None:
-    script = "return gate.encode(gate.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
+    script = "return gates_math.encode(gates_math.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
     change = GateChange("queue:q", drain=True)
     stored = run(server, script, msgspec.msgpack.encode(change), T0)
     assert msgspec.msgpack.decode(stored, type=Gate) == apply_change(None, change, T0)

@@ -6,6 +6,8 @@ import hashlib
 import re
 from typing import Final
 
+from limpet.stores.redis.fields import LAYOUTS, VALUES
+from limpet.stores.redis.keys import KEYS
 from limpet.stores.redis.scripts import names, script, source, uses
 from tests.arch.tree import PACKAGE
 from tests.servers.flavours import REDIS
@@ -36,8 +38,8 @@ WHOLE: Final = ("SMEMBERS", "HGETALL", "HKEYS", "HVALS")
 SWEEPS: Final = {
     "prune.lua": {"SSCAN", "HSCAN"},
     "accounts.lua": {"HSCAN"},
-    "lib/mending.lua": {"HSCAN"},
-    "lib/listing.lua": {"HSCAN", "ZSCAN"},
+    "lib/repair.lua": {"HSCAN"},
+    "lib/repair_lists.lua": {"HSCAN", "ZSCAN"},
 }
 NEVER: Final = ("KEYS", "SCAN", "SORT", "FLUSHDB", "FLUSHALL", "RANDOMKEY", "EVAL", "WAIT")
 CALL: Final = re.compile(r"""\b(?:redis\.p?call|p?call|try)\s*\(\s*(?:"([A-Za-z]+)"|'([A-Za-z]+)'|(\w+))""")
@@ -66,7 +68,7 @@ def test_a_script_uses_libraries_that_exist_each_once() -> None:
 
 
 def test_no_library_lies_unused() -> None:
-    used = {library for name in names() for library in (*uses(source(f"{name}.lua")), f"short_{name}")}
+    used = {library for name in names() for library in (*uses(source(f"{name}.lua")), f"fast_{name}")}
     assert sorted(set(LIBRARIES) - used) == []
 
 
@@ -80,6 +82,47 @@ def test_only_commands_of_redis_6_2_that_scan_nothing() -> None:
 def test_nothing_is_random_and_no_clock_but_the_servers_is_read() -> None:
     texts = {path: COMMENT.sub("", source(path)) for path in files()}
     assert [path for path, text in texts.items() if "math.random" in text or "os.time" in text] == []
+
+
+# How code reads bytes at a place that has no name: see fields.py. A first character is no field.
+UNNAMED: Final = re.compile(
+    r"""P \.\. "|\bsub\([^()]*, \d+, (?!1\))\d+\)|\bbyte\([^()]*, \d|% \d+ (?:[<>]|==|~=)|struct\.\w+\("(?!>I[46]")"""
+)
+DECLARED: Final = re.compile(
+    r"\blocal function (\w+)|\blocal (?!function)([\w, ]+)|\bfunction[ \w.:]*\(([^)]*)\)|\bfor ([\w, ]+?) (?:in|=)"
+)
+
+
+def written(path: str) -> str:
+    """The code of a file as people wrote it, without comments."""
+    return COMMENT.sub("", (LUA / path).read_text())
+
+
+def test_keys_fields_and_flags_are_called_by_their_names() -> None:
+    arithmetic = {"lib/gates_math.lua", "lib/gates_period.lua"}
+    found = [(path, each) for path in files() if path not in arithmetic for each in UNNAMED.findall(written(path))]
+    assert found == []
+
+
+def test_nothing_hides_a_module_or_a_name_that_is_put_in() -> None:
+    taken = {*LIBRARIES, *VALUES, *LAYOUTS, "K", "HAS"}
+    hidden = [
+        (path, name)
+        for path in files()
+        if path != "lib/base.lua"
+        for found in DECLARED.findall(written(path))
+        for name in re.findall(r"\w+", " ".join(found))
+        if name in taken
+    ]
+    assert hidden == []
+
+
+def test_the_header_of_a_script_names_keys_that_exist() -> None:
+    for name in names():
+        said = re.search(r"^-- Keys: (.*)$", source(f"{name}.lua"), re.MULTILINE)
+        assert said is not None, name
+        keys = re.sub(r" ?\(.*?\)|,? and those of its modules|\.$", "", said[1]).split(", ")
+        assert [key for key in keys if key not in KEYS] == [], name
 
 
 def test_every_script_loads_under_the_name_that_we_compute() -> None:

@@ -154,7 +154,7 @@ def definition(lane: Lane) -> tuple[bytes, bytes, bytes]:
 
 
 def _meta(job: Job, flags: int) -> bytes:
-    """What few jobs have, as storing.meta reads it; nothing for most."""
+    """What few jobs have, as enqueue_store.meta reads it; nothing for most."""
     unique = job.unique
     if unique is None and not job.after and not flags & BODY:
         return b""

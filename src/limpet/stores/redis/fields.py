@@ -117,6 +117,7 @@ RANGE: Final = Bytes({"first": "I6", "last": "I6"})  # arrival numbers of a flow
 ERASED: Final = Bytes({"id": "c16", "state": "B"})
 COUNTED: Final = Bytes({"lane": "c8", "state": "B", "cause": ""})  # where a repair has counted a job
 CONTROL: Final = Bytes({"version": "I8", "value": ""})
+GROUP: Final = Bytes({"kind": "c1", "token": "c7", "count": "H"})  # equal transitions of one settle call
 PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that says how long it is
 
 # -- arrays
@@ -147,6 +148,7 @@ KEYED, LIMITED, MULTI, GROUPED = 1, 2, 4, 8
 ID_BYTES: Final = 16
 TOKEN_BYTES: Final = 7
 SEQ_BYTES: Final = 6  # of an arrival number
+BUCKET_BYTES: Final = 5  # of an id: those of erased jobs that begin with them lie together
 SLOTS: Final = 64  # ids in one chunk of the ledger
 
 # Instants are stored in six bytes. The last that every release can show is of the year 9999, and as good as never.
@@ -175,6 +177,7 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "ERASED": ERASED,
     "COUNTED": COUNTED,
     "CONTROL": CONTROL,
+    "GROUP": GROUP,
     "PIECE": PIECE,
     "PACKED": PACKED,
     "CLASS": CLASS,
@@ -211,6 +214,7 @@ VALUES: Final[dict[str, int | str]] = {
     "MULTI": MULTI,
     "GROUPED": GROUPED,
     "ID_BYTES": ID_BYTES,
+    "BUCKET_BYTES": BUCKET_BYTES,
     "SLOTS": SLOTS,
     "NEVER": LAST_MS,
     "LANE_ACTIVE": LANE_ACTIVE,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from limpet.stores.redis.names import UnknownName, resolve
 
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
-_SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
+_FAST: Final = re.compile(r"^-- Fast path: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
 
 
@@ -32,14 +32,14 @@ def call_name() -> bytes:
 
 
 @cache
-def script(name: str, *, short_way: bool = True) -> Script:
-    """The script of a verb, by the name of its file. Without its short way it does the same, more slowly."""
+def script(name: str, *, fast_path: bool = True) -> Script:
+    """The script of a verb, by the name of its file. Without its fast path it does the same, more slowly."""
     verb = source(f"{name}.lua")
-    base, *rooms = uses(verb)
-    doors = ["local function rooms()", *map(_room, rooms), "end"]
-    short = [_text(path) for path in _SHORT.findall(verb) if short_way]
+    base, *modules = uses(verb)
+    load = ["local function load_modules()", *map(_lazy, modules), "end"]
+    fast = [_text(path) for path in _FAST.findall(verb) if fast_path]
     # From one function further in, what the base names is captured without a search.
-    text = "\n".join([_text(base), "return (function()", *doors, *short, "rooms()", verb, "end)()"])
+    text = "\n".join([_text(base), "return (function()", *load, *fast, "load_modules()", verb, "end)()"])
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -47,8 +47,8 @@ def _text(library: str) -> str:
     return _HEADER.sub("", source(f"lib/{library}.lua"))
 
 
-def _room(library: str) -> str:
-    """A library that is run when something in it is first asked for (see lib/base.lua)."""
+def _lazy(library: str) -> str:
+    """A module that is loaded when something in it is first asked for (see lib/base.lua)."""
     return f"{library} = lazy({{ function()\n{_text(library)}\nreturn {library}\nend }}, on_first_use)"
 
 

@@ -3,9 +3,9 @@
 -- Args: now · the call's own name · force 0|1 · reason · ids (16 bytes each) · finished jobs to keep per queue
 -- Answer: one character per id: c cancelled, a asked to stop, x cancelled before, f otherwise finished before, "-" no
 --   such job.
--- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in fan), and of each queue's cancelled jobs
+-- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in graph_todo), and of each queue's cancelled jobs
 --   at most two for each new one, and 1,000, erased.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
@@ -72,6 +72,6 @@ local answers, before = {}, states_of(ids)
 for i, id in ipairs(ids) do
   answers[i] = cancel(id, before[id])
 end
-erasing.trim_cancelled(tonumber(ARGV[6]))
+prune.trim_cancelled(tonumber(ARGV[6]))
 tx.finish()
 return tx.answer(table.concat(answers))

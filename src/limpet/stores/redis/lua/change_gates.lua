@@ -3,7 +3,7 @@
 -- Args: now, the call's own name, changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
 -- Answer: the gate (msgpack map of core.gate.Gate) after each change.
 -- Bounds: the changes given; 256 lanes per class and gate are woken at once.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar change
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due gates_change
 
 local refused = tx.begin()
 if refused then
@@ -14,7 +14,7 @@ if answered then
   return unpack_(answered)
 end
 tx.insist()
-local answers = change.apply(unpack_(ARGV[3]))
+local answers = gates_change.apply(unpack_(ARGV[3]))
 tx.finish()
 tx.answer(pack(answers))
 return answers

@@ -2,7 +2,7 @@
 --   groups, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
--- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear · aged · most
+-- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · mailbox · aged · most
 --   urgent: so many jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
@@ -11,13 +11,13 @@
 --   256 classes of the best priority and as many members of each as there are jobs to give, until 256 lanes turned out
 --   shut or empty. Where more classes of it have work, each look begins where the last one of such a worker ended.
 --   Classes that it cannot run are passed in pages.
--- Short way: short_claim
--- Uses: base record period gate fair signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph front taking choosing sharing merging
+-- Fast path: fast_claim
+-- Uses: base record gates_period gates_math turns_fair sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune ending graph take_front take choose turns_share take_merge
 local refused = tx.begin()
 if refused then
   return refused
 end
-local session, sig, serves, limit, slots, seq, claimer, least, ear, aged, most = unpack(ARGV, 2, 12)
+local session, sig, serves, limit, slots, seq, claimer, least, mailbox, aged, most = unpack(ARGV, 2, 12)
 limit, slots, least, aged, most = tonumber(limit), tonumber(slots), tonumber(least), tonumber(aged), tonumber(most)
 local EVERYTHING = 9
 local MANY_INPUTS = 256 -- each may be large
@@ -79,9 +79,9 @@ local function row_of(raw, id, token, charges)
   row.flags = record.flags(raw)
   for _, one in ipairs(charges or {}) do
     row.probe = row.probe or one[CHARGE.probe]
-    ruling[#ruling + 1] = one[CHARGE.slot] and gating.get(one[CHARGE.gate]) or nil
+    ruling[#ruling + 1] = one[CHARGE.slot] and gates.get(one[CHARGE.gate]) or nil
   end
-  row.together = taking.together(ruling)
+  row.together = take.together(ruling)
   return row
 end
 
@@ -110,7 +110,7 @@ local function sleep(idle, asked, instant)
   if idle and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", mailbox)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
     call("HSET", K.sleeps_until, session, base.text(instant))
@@ -121,7 +121,7 @@ end
 
 -- The instant at which there may be something for this session, as far as time alone decides.
 local function next_instant(reopening)
-  local instant = calendar.next_instant()
+  local instant = lanes_due.next_instant()
   return reopening and min(instant or reopening, reopening) or instant
 end
 
@@ -136,19 +136,19 @@ local function write_receipt(taken)
 end
 
 local function claim(idle, asked)
-  local more_due = calendar.open_due(aged > 0 and most or 0)
+  local more_due = lanes_due.open_due(aged > 0 and most or 0)
   if call("EXISTS", K.graph_todo) == 1 then
     more_due = graph.fan_out() or more_due
   end
-  local taken = taking.begin(sig, limit, slots, least)
-  local again, instant = taking.fill(aged, most) or (more_due and #taken.rows < limit), nil
+  local taken = take.begin(sig, limit, slots, least)
+  local again, instant = take.fill(aged, most) or (more_due and #taken.rows < limit), nil
   if #taken.rows == 0 then
     instant = next_instant(taken.reopening)
     if least == EVERYTHING and not again then
       sleep(idle, asked, instant)
     end
   else
-    taking.lease(session)
+    take.lease(session)
     write_receipt(taken)
     if idle and least == EVERYTHING then
       call("ZREM", K.sleepers .. asked, session)
@@ -159,7 +159,7 @@ local function claim(idle, asked)
   return answer(instant, again, taken.rows)
 end
 
-local deadline, idle, asked, known_ear = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
 if not deadline or tonumber(deadline) <= tx.now then
   return answer(nil, false, {})
 end
@@ -168,8 +168,8 @@ if receipt and string.match(receipt, "^%d+") == seq then
   return answer(nil, false, still_held(sub(receipt, #seq + 1)))
 end
 tx.insist()
-signature.meet(sig, serves)
-if known_ear ~= ear then
-  call("HSET", K.session .. session, "ear", ear)
+sessions_signature.meet(sig, serves)
+if known_mailbox ~= mailbox then
+  call("HSET", K.session .. session, "ear", mailbox)
 end
 return claim(idle, asked)

@@ -5,7 +5,7 @@
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
 --         place drains, the counts of every queue and task; 1,000 old cancelled jobs of each queue that got new ones.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle holding
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows prune effect give_back settle sessions
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time
@@ -22,13 +22,13 @@ local limit = tonumber(ARGV[2])
 local function silent(since)
   local taken = 0
   for _, session in ipairs(call("ZRANGEBYSCORE", K.sessions, "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
-    local records, vanished = holding.all(holding.tokens(session), limit - taken)
+    local records, vanished = sessions.all(sessions.tokens(session), limit - taken)
     effect.all(records, vanished, session, effect.of_session(MADE.silent, session))
     taken = taken + #records + #vanished
     if taken >= limit then
       return taken
     end
-    holding.forget(session)
+    sessions.forget(session)
   end
   return taken
 end
@@ -40,7 +40,7 @@ local function overdue(most)
   end
   local by = base.text(tx.now - (tx.meta("shift") or 0))
   local tokens = call("ZRANGEBYSCORE", K.hard_deadlines, "-inf", by, "LIMIT", 0, most)
-  local records, vanished = holding.all(tokens, most)
+  local records, vanished = sessions.all(tokens, most)
   effect.all(records, vanished, "", MADE.overdue)
   if #records + #vanished == 0 and #tokens > 0 then
     base.chunked("ZREM", K.hard_deadlines, tokens) -- leases without jobs must not stand before others
@@ -74,9 +74,9 @@ end
 -- A draining queue, task or store with nothing left ends paused.
 local function drained()
   local keys, open = call("SMEMBERS", K.draining), {}
-  gating.load(keys)
+  gates.load(keys)
   for _, key in ipairs(keys) do
-    local kind, found = string.match(key, "^(%a+):?"), gating.get(key)
+    local kind, found = string.match(key, "^(%a+):?"), gates.get(key)
     if found and found.draining and not found.paused and (key == "all" or kind == "queue" or kind == "task") then
       open[#open + 1] = key
     end
@@ -84,7 +84,7 @@ local function drained()
   local counts = #open > 0 and alive()
   for _, key in ipairs(open) do
     if (counts[key] or 0) == 0 then
-      gating.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
+      gates.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
     end
   end
 end
@@ -114,6 +114,6 @@ end
 unstarted()
 graph.fan_out() -- what a step left over for a parent with very many children, should nobody claim
 drained()
-erasing.trim_cancelled(tonumber(ARGV[3]))
+prune.trim_cancelled(tonumber(ARGV[3]))
 tx.finish()
 return taken

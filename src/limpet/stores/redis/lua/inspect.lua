@@ -4,7 +4,7 @@
 -- Answer: nil when the job is gone; else the lane's entry in ls (or nil), jobs ahead, then parent and state code of each
 --         parent that is stored and not satisfied.
 -- Bounds: LOOK items of its lane, and its parents (at most as many as one enqueue may name).
--- Uses: base record period gate fair signature wake tx gating news seats lanes waiting calendar
+-- Uses: base record gates_period gates_math turns_fair sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due
 
 local LOOK, PAGE = 4000, 250
 

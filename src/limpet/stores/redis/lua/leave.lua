@@ -3,15 +3,15 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting effect give_back settle holding
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes effect give_back settle sessions
 
 local refused = tx.begin()
 if refused then
   return refused
 end
 tx.insist()
-local records, vanished = holding.all(holding.tokens(ARGV[2]), base.LOTS)
+local records, vanished = sessions.all(sessions.tokens(ARGV[2]), base.LOTS)
 effect.all(records, vanished, ARGV[2], MADE.left)
-holding.forget(ARGV[2])
+sessions.forget(ARGV[2])
 tx.finish()
 return #records

@@ -5,7 +5,7 @@
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues, 500 gates or 50 flows looked at, 2,000 sessions and all signatures,
 --   1,000 dependents.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph flows erasing
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph find_flows prune
 local refused = tx.begin()
 if refused then
   return refused
@@ -29,14 +29,14 @@ end
 local function jobs_of(queue)
   local times = times_of(queue)
   for _, state in ipairs({ SUCCEEDED, CANCELLED, DEAD }) do
-    local old = times[state] and erasing.outlived(queue, state, tx.now - times[state], limit - removed) or {}
+    local old = times[state] and prune.outlived(queue, state, tx.now - times[state], limit - removed) or {}
     if state == DEAD then
       for _, item in ipairs(old) do
-        removed = removed + erasing.dead(sub(item, ENDED.ids))
+        removed = removed + prune.dead(sub(item, ENDED.ids))
       end
     else
-      removed = removed + erasing.members(queue, state, old, limit - removed)
-      removed = removed + erasing.trim(queue, state, keep, limit - removed)
+      removed = removed + prune.members(queue, state, old, limit - removed)
+      removed = removed + prune.trim(queue, state, keep, limit - removed)
     end
   end
   -- A queue without classes has no jobs; while people have a gate on it, it is still theirs.
@@ -56,7 +56,7 @@ local function signatures()
   end
   for _, sig in ipairs(known) do
     if not used[sig] and call("EXISTS", K.sleepers .. sig) == 0 then
-      signature.forget(sig)
+      sessions_signature.forget(sig)
       removed = removed + 1
     end
   end
@@ -81,8 +81,8 @@ local function blank_gates(found)
   end
   for i, count in ipairs(base.mget(K.gate_lanes, keys)) do
     local key = keys[i]
-    if not count and bodies[key] and gate.is_blank(gate.decode(bodies[key], key), tx.now) then
-      gating.drop(key)
+    if not count and bodies[key] and gates_math.is_blank(gates_math.decode(bodies[key], key), tx.now) then
+      gates.drop(key)
       removed, bodies[key] = removed + 1, nil -- a scan may show the same key twice
     end
   end
@@ -97,7 +97,7 @@ if stage == "jobs" then
   end
   stage = (cursor == "0" and removed < limit) and "rest" or "jobs"
 elseif stage == "rest" then
-  removed = removed + erasing.forget(limit) + unique.forget(limit)
+  removed = removed + prune.forget(limit) + unique.forget(limit)
   signatures()
   unused_lanes()
   stage, cursor = "gates", "0"

@@ -5,7 +5,7 @@
 -- Answer: the instant of each, nil when nothing is ready.
 -- Bounds: the queues named (100 at a time); of each LANES lanes, and LOOK items of a lane, beyond which the oldest job
 --         that was seen is answered.
--- Uses: base record tx lanes front
+-- Uses: base record tx lanes take_front
 
 local LANES, PAGE, LOOK = 256, 32, 64
 
@@ -16,7 +16,7 @@ end
 
 -- Since when the first job of a lane is ready; nil when none of its first items stands for a ready job.
 local function head(lane)
-  for _, row in ipairs(front.read(lane, LOOK)) do
+  for _, row in ipairs(take_front.read(lane, LOOK)) do
     if row.raw then
       return base.n6(row.item, ITEM.due.at)
     end

@@ -4,7 +4,7 @@
 -- Args: now · source · batch (a whole number below 2^53) · from head on as enqueue.lua says, ids in any order
 -- Answer: nil when the batch is not newer, else as enqueue.lua; what is refused leaves the mark where it was.
 -- Bounds: the 20,000 jobs of a call.
--- Uses: base record period gate fair change signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph noting storing depth arrival
+-- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune ending graph notes enqueue_store depth enqueue
 local refused = tx.begin()
 if refused then
   return refused
@@ -17,7 +17,7 @@ end
 if tonumber(batch) <= mark then
   return false
 end
-local answer = arrival.all(4)
+local answer = enqueue.all(4)
 if answer[1] == "ok" then
   call("HSET", marks, source, struct.pack(CONTROL.version.format, version + 1) .. batch)
 end

@@ -6,7 +6,7 @@
 --   {"busy"}: another repair counts.
 -- Bounds: 100 entries of a page and the parents, children and ranges of each; 1,024 jobs that are counted; of the stage
 --   gates every running job and gate, of the last step of a count every lane and counter.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows effect give_back settle holding mending listing repair_count
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows effect give_back settle sessions repair repair_lists repair_count
 local refused = tx.begin()
 if refused then
   return refused
@@ -36,26 +36,26 @@ local function count()
   end
   if not repair_count.count(CHUNKS, tx.now + LONGEST) then
     tx.finish()
-    return { "1", mending.found, false }
+    return { "1", repair.found, false }
   end
   tx.set_meta("recount", 0)
   tx.finish()
   local counters, total = repair_count.compare()
   call("DEL", K.recount, K.repairing)
-  return { "0", mending.found, { counters, total } }
+  return { "0", repair.found, { counters, total } }
 end
 
 tx.insist()
-mending.begin(ARGV[3] == "1")
+repair.begin(ARGV[3] == "1")
 local more = false
 if stage == "count" then
   return count()
 elseif stage == "gates" then
-  more, cursor = mending.gates(), "0"
+  more, cursor = repair.gates(), "0"
 elseif list ~= "" then
-  cursor = listing[stage](list, cursor, PAGE)
+  cursor = repair_lists[stage](list, cursor, PAGE)
 else
-  cursor = (mending[stage] or listing[stage])(cursor, PAGE)
+  cursor = (repair[stage] or repair_lists[stage])(cursor, PAGE)
 end
 tx.finish()
-return { cursor, mending.found, more }
+return { cursor, repair.found, more }

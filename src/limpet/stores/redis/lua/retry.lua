@@ -4,8 +4,8 @@
 -- Args: now · the call's own name · delay_ms · ids (16 bytes each) · msgpack [names of steps to forget, "*" = all] · new
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
--- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in fan).
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting
+-- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in graph_todo).
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes
 local refused = tx.begin()
 if refused then
   return refused
@@ -41,13 +41,13 @@ local function again(r, lane)
     ending.unfile(r)
     r.attempt, r.lost, r.held, r.rare, r.flags = 0, 0, 0, {}, record.without(r.flags, CANCELLING)
   else
-    calendar.unschedule(lane, record.item(r))
+    lanes_due.unschedule(lane, record.item(r))
   end
   if args then
     edit(r)
   end
   if #forget > 0 then
-    noting.forget_steps(r, forget)
+    notes.forget_steps(r, forget)
   end
   r.state, r.due = delay > 0 and SCHEDULED or READY, tx.now + delay
   record.save(r)
@@ -58,7 +58,7 @@ local function again(r, lane)
   if r.state == READY then
     lanes.add(lane, { record.item(r) })
   else
-    calendar.schedule(lane, record.item(r))
+    lanes_due.schedule(lane, record.item(r))
   end
   if old == DEAD and HAS(r.flags, KIDS) then
     parents[#parents + 1] = r.id

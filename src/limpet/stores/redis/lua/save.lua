@@ -3,7 +3,7 @@
 -- Args: now · id · token · kind · name · body
 -- Answer: 1, or 0 when the token is stale.
 -- Bounds: one job.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due settle
 local refused = tx.begin()
 if refused then
   return refused

@@ -3,7 +3,7 @@
 -- Args: now
 -- Answer: name, serves (JSON), info, started, beat, deadline, idle (1|0), running of each.
 -- Bounds: 10,000 sessions, those whose deadline is latest first, and the leases of each.
--- Uses: base record tx holding
+-- Uses: base record tx sessions
 
 local MOST = 10000
 

@@ -1,37 +1,34 @@
 -- Promise: each transition whose token still holds its job is applied; the others change nothing. The same (session,
 --   seq) again gets the same answers again and changes nothing.
--- Keys: the namespace's m.
--- Args: now · session · seq · finished jobs to keep per queue · groups of 10 bytes: kind(1) token(7) transitions(2) ·
+-- Keys: meta, and those of its modules.
+-- Args: now · session · seq · finished jobs to keep per queue · the groups of transitions (GROUP) ·
 --   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
 --   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
 --   s success · S success: its result · e any other: its effect, msgpack (core/endings/effect.py)
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 --   Behind them, if any of the gates is shut at which these failed, or that they held: msgpack [[place of the transition,
 --   [gate…]]…].
--- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
---   twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
--- Short way: short_settle
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing effect give_back settle
+-- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents
+--   in all (the rest in graph_todo), and twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
+-- Fast path: fast_settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
 end
 local session, seq, keep, groups, packed = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local receipt = call("HGET", K.receipts .. session, "settle")
-if receipt and sub(receipt, 1, #seq + 1) == seq .. " " then
+if receipt and base.begins(receipt, seq .. " ") then
   return sub(receipt, #seq + 2)
 end
 
-local ids = {}
-for at = 1, #packed, ID_BYTES do
-  ids[#ids + 1] = sub(packed, at, at + ID_BYTES - 1)
-end
+local ids = base.ids(packed)
 local runs, raws = base.mget(K.running, ids), base.mget(K.jobs, ids)
 local s, now_in, answers = settle.new(session), {}, {}
 local spent, next_body, first = {}, 6, 1 -- what jobs cost, by place; the last body that was read; the first group
 local touched = {} -- places with the gates at which these failed, or that they held
-if sub(groups, 1, 1) == "$" then
-  next_body, first = 7, 11
+if base.begins(groups, "$") then
+  next_body, first = 7, GROUP.size + 1
   for _, each in ipairs(unpack_(ARGV[7])) do
     spent[each[1]] = each[2]
   end
@@ -65,15 +62,15 @@ local function one(i, kind, body, fits)
   end
   local r = record.open(id, raw) or ending.salvage(id, raw, running, {})
   r.running = running
-  local state, gates = effect.apply(s, r, read(kind, body), spent[i])
+  local state, keys = effect.apply(s, r, read(kind, body), spent[i])
   now_in[id] = state
-  touched[#touched + 1] = #gates > 0 and { i, gates } or nil
+  touched[#touched + 1] = #keys > 0 and { i, keys } or nil
   return char(48 + state)
 end
 
 local i = 0
-for at = first, #groups, 10 do
-  local kind, token, count = struct.unpack(">c1c7H", groups, at)
+for at = first, #groups, GROUP.size do
+  local kind, token, count = struct.unpack(GROUP.format, groups, at)
   local last, fits, worked, body = nil, false, kind ~= "e", nil
   for _ = 1, count do
     i = i + 1

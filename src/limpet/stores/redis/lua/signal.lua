@@ -4,7 +4,7 @@
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes
 local refused = tx.begin()
 if refused then
   return refused
@@ -16,9 +16,9 @@ end
 
 local function rouse(r)
   local lane = lanes.get(r.lane)
-  calendar.unschedule(lane, record.item(r))
+  lanes_due.unschedule(lane, record.item(r))
   r.state, r.due = READY, tx.now
-  noting.wait(r, {})
+  notes.wait(r, {})
   record.save(r)
   tx.move(tx.class(lane.kind), SCHEDULED, READY)
   lanes.add(lane, { record.item(r) })
@@ -37,11 +37,11 @@ for at = 3, #ARGV, 3 do
     answer = "f"
   elseif r.state >= SUCCEEDED then
     answer = "f"
-  elseif noting.has_event(r, { event }) then
+  elseif notes.has_event(r, { event }) then
     answer = "a"
-  elseif not noting.event(r, event, value) then
+  elseif not notes.event(r, event, value) then
     answer = "m"
-  elseif noting.waits(r, event) then
+  elseif notes.waits(r, event) then
     rouse(r)
     answer = "w"
   end

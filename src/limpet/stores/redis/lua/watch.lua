@@ -1,6 +1,6 @@
--- Promise: from now on the end of this job is told to an ear; a finished job is answered as it is.
+-- Promise: from now on the end of this job is told to a mailbox; a finished job is answered as it is.
 -- Keys: meta, jobs, running, watchers.
--- Args: now id ear
+-- Args: now id mailbox
 -- Answer: the job's state code, or nil when it is gone.
 -- Bounds: one job.
 -- Uses: base record tx

@@ -4,7 +4,7 @@ depth = {}
 
 -- What rules a queue after this call: an operator's word, else what the call declares, else what was declared.
 local function rule_of(key, rules)
-  local found = gating.get(key)
+  local found = gates.get(key)
   if found and found.declared == false then
     return found.rule
   end

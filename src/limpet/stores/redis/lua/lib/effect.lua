@@ -68,7 +68,7 @@ local function resolved(r, e)
     return poison
   elseif e.if_foreign_gate and not is_own_gate(r, e.gate) then
     return otherwise(e, e.if_foreign_gate)
-  elseif e.if_signalled and noting.has_event(r, e.events) then
+  elseif e.if_signalled and notes.has_event(r, e.events) then
     return otherwise(e, e.if_signalled)
   end
   return e
@@ -224,7 +224,7 @@ function effect.write(s)
     ending.bury(each[1], each[2])
   end
   for _, each in ipairs(s.suspended) do
-    noting.wait(each[1], each[2])
+    notes.wait(each[1], each[2])
   end
   write_records(s)
   for _, each in ipairs(s.attempts) do
@@ -234,7 +234,7 @@ function effect.write(s)
     base.chunked("ZADD", K.finished .. name, entries)
   end
   for _, r in ipairs(s.scheduled) do
-    calendar.schedule(lanes.get(r.lane), record.item(r))
+    lanes_due.schedule(lanes.get(r.lane), record.item(r))
   end
   for lane_id, items in pairs(s.ready) do
     table.sort(items, base.before)
@@ -245,7 +245,7 @@ function effect.write(s)
   end
 end
 
--- -- what other rooms ask for
+-- -- what other modules ask for
 
 -- An effect of core's that leaves room for the name of a session, with that name.
 function effect.of_session(e, session)

@@ -104,7 +104,7 @@ end
 -- What can be read of the parts of a spoilt record: what scripts have added, and the one that holds its flow and its key,
 -- as it is stored.
 local function parts_of(raw)
-  local flags = #raw >= RECORD.size and struct.unpack(RECORD.flags.format, raw, RECORD.flags.at) or 0
+  local flags = #raw >= RECORD.size and record.flags(raw) or 0
   local at, rare = RECORD.rest, nil
   if HAS(flags, RARE) then
     rare, at = record.piece(raw, at)
@@ -120,12 +120,12 @@ end
 -- The arrival number of a job: one under which the ledger knows it, or a new one.
 local function arrival_of(id, raw, item)
   for _, seq in ipairs({ item and base.n6(item, ITEM.seq.at) or 0, number_at(raw, RECORD.seq.at, 0) }) do
-    if ledger.at(seq) == id then
+    if find_ledger.at(seq) == id then
       return seq
     end
   end
   local seq = tx.next_seq(1)
-  ledger.write(seq, { id }, { true })
+  find_ledger.write(seq, { id }, { true })
   return seq
 end
 
@@ -174,7 +174,7 @@ local function unlist(r)
     call("ZREM", K.blocked, r.id)
     graph.leave_parents(r.id)
   elseif r.state == SCHEDULED then
-    calendar.unschedule(lanes.get(r.lane), record.item(r))
+    lanes_due.unschedule(lanes.get(r.lane), record.item(r))
   elseif r.state == READY then
     call("ZREM", K.ready_aside .. r.lane, record.item(r))
   else

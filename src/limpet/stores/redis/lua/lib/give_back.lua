@@ -7,8 +7,8 @@ local NEUTRAL = MADE.blank.verdict
 
 -- The gate that an effect names admits no job for a while.
 function give_back.hold(e, token)
-  local shut = e.trips and gate.cut_off or gate.push_back
-  shut(gating.edit(e.gate), min(tx.now + (e.gate_ms or 0), FOREVER_MS), token, tx.now)
+  local shut = e.trips and gates_math.cut_off or gates_math.push_back
+  shut(gates.edit(e.gate), min(tx.now + (e.gate_ms or 0), FOREVER_MS), token, tx.now)
 end
 
 -- True when a gate looks the same after this end, so that it need not be written: most ends under a breaker alone.
@@ -25,7 +25,7 @@ local function actual_cost(rule, spent, refund)
   if refund == "all" then
     return 0
   end
-  return gate.real_cost(rule, spent, refund == "unsaid")
+  return gates_math.real_cost(rule, spent, refund == "unsaid")
 end
 
 -- Give back what a job took. The gates at which it failed are added to `touched`.
@@ -33,17 +33,17 @@ function give_back.take(s, charges, token, claimed, e, spent, touched)
   local verdict, unstarted = e.verdict or NEUTRAL, e.refund == "all"
   for _, taken in ipairs(charges) do
     local key = taken[CHARGE.gate]
-    local found = gating.get(key)
+    local found = gates.get(key)
     if found then
       if verdict == "failed" and (taken[CHARGE.probe] or found.rule.breaker) then
         touched[#touched + 1] = key
       end
       local real = actual_cost(found.rule, spent, e.refund)
       if is_unmoved(found, taken, verdict, real) then
-        gating.touch(key)
+        gates.touch(key)
       else
         local returned = base.heap(s.returned, key)
-        gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real, returned)
+        gates_math.give_back(gates.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real, returned)
       end
     end
   end
@@ -53,7 +53,7 @@ end
 function give_back.shut(keys)
   local shut = {}
   for _, key in ipairs(keys) do
-    shut[#shut + 1] = gate.is_shut(gating.get(key), tx.now) and key or nil
+    shut[#shut + 1] = gates_math.is_shut(gates.get(key), tx.now) and key or nil
   end
   return shut
 end

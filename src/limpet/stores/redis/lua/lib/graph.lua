@@ -139,7 +139,7 @@ local function free(ids)
     local lane = lanes.get(lane_id)
     tx.move(tx.class(lane.kind), BLOCKED, SCHEDULED, #heap)
     for _, item in ipairs(heap) do
-      calendar.schedule(lane, item)
+      lanes_due.schedule(lane, item)
     end
   end
   for lane_id, heap in pairs(ready) do
@@ -182,7 +182,7 @@ end
 -- Take a job that is scheduled or ready off the lists. Its item may stay in its lane: claim drops it.
 local function unlist(r)
   if r.state == SCHEDULED then
-    calendar.unschedule(lanes.get(r.lane), record.item(r))
+    lanes_due.unschedule(lanes.get(r.lane), record.item(r))
   else
     call("ZREM", K.ready_aside .. r.lane, record.item(r))
   end
@@ -204,7 +204,7 @@ local function cancel_records(records, reason, by_parent)
     else
       unlist(r)
       if r.state == READY then
-        waiting.leave_line(r)
+        gates_wait.leave_line(r)
       end
     end
     tx.move(class, r.state, CANCELLED)

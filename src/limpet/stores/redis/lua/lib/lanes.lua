@@ -94,7 +94,7 @@ function lanes.remember(id, raw, class)
   end
   local lane = lanes.read(id, raw)
   if call("HSETNX", K.classes, lane.kind, class) == 1 then
-    signature.meet_class(lane.kind, class)
+    sessions_signature.meet_class(lane.kind, class)
     for i, key in ipairs(tx.class(lane.kind).gates) do
       if i > 1 then -- all classes are ruled by the first
         call("SADD", K.gate_classes .. key, lane.kind)
@@ -162,7 +162,7 @@ function lanes.activate(lane, count, item)
   tx.note_ready(lane.id, count)
   if call("HSETNX", K.lane_states, lane.id, LANE_ACTIVE) == 1 then
     call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(item, ITEM.due.at), lane.id)
-    seats.enter(lane)
+    turns.enter(lane)
   end
 end
 
@@ -175,7 +175,7 @@ end
 function lanes.rest(lane)
   call("HDEL", K.lane_states, lane.id)
   call("ZREM", K.oldest_ready .. tx.class(lane.kind).queue, lane.id)
-  seats.leave(lane)
+  turns.leave(lane)
 end
 
 -- A class goes with its last lane.
@@ -186,7 +186,7 @@ local function forget_class(class)
       call("SREM", K.gate_classes .. key, kind)
     end
   end
-  signature.forget_class(kind)
+  sessions_signature.forget_class(kind)
   call("HDEL", K.classes, kind)
   call("HDEL", K.class_lanes, kind)
 end
@@ -196,7 +196,7 @@ function lanes.forget(id)
   local lane = lanes.get(id)
   if lane then
     for _, key in ipairs(lanes.ruling(lane)) do
-      gating.touch(key)
+      gates.touch(key)
       if call("HINCRBY", K.gate_lanes, key, -1) <= 0 then
         call("HDEL", K.gate_lanes, key)
       end

@@ -3,13 +3,13 @@
 
 repair_count = {}
 
-local tell = mending.tell
+local tell = repair.tell
 local NOWHERE = string.rep("\0", 8) -- the lane of jobs that cannot be read
 
 -- What is left of a job whose record is gone goes.
 local function vanish(id, seq)
   call("HDEL", K.running, id)
-  ledger.wipe({ seq })
+  find_ledger.wipe({ seq })
   graph.leave_parents(id)
   call("DEL", K.parents .. id, K.notes .. id, K.attempts .. id, K.watchers .. id)
   call("HDEL", K.large_args, id)
@@ -26,8 +26,8 @@ local function count_one(id, seq)
   elseif call("HEXISTS", K.jobs, id) == 0 then
     return true
   elseif place and tell("ledger", id) then
-    ledger.wipe({ seq }) -- it has another number
-  elseif not place and not mending.mend then -- it cannot be read, and would be a dead letter if it has not ended
+    find_ledger.wipe({ seq }) -- it has another number
+  elseif not place and not repair.mend then -- it cannot be read, and would be a dead letter if it has not ended
     local state = byte(call("HGET", K.jobs, id), RECORD.state)
     tx.recounted(NOWHERE .. char((state == SUCCEEDED or state == CANCELLED) and state or DEAD), 1)
   end
@@ -39,7 +39,7 @@ function repair_count.count(chunks, until_ms)
   local from = (tx.meta("counted") or 0) + 1
   local last, missing = min((floor(from / SLOTS) + chunks) * SLOTS - 1, tx.meta("seq") or 0), {}
   for seq = from, last do
-    local id = ledger.at(seq)
+    local id = find_ledger.at(seq)
     if id and count_one(id, seq) then
       missing[#missing + 1] = { id = id, seq = seq }
     end
@@ -52,7 +52,7 @@ function repair_count.count(chunks, until_ms)
     end
   end
   for number = floor(from / SLOTS), floor(last / SLOTS) do
-    if not ledger.counts(number, mending.mend) then
+    if not find_ledger.counts(number, repair.mend) then
       tell("chunk")
     end
   end
@@ -136,7 +136,7 @@ local function balance(sums)
     return false
   end
   local what = missing > 0 and DISCARDED or ENQUEUED
-  if mending.mend then
+  if repair.mend then
     call("HINCRBY", K.counters, "\0\0" .. what, math.abs(missing))
   end
   return { what, ever[what], ever[what] + math.abs(missing) }
@@ -194,7 +194,7 @@ function repair_count.compare()
     tell("kept")
   end
   put_causes(right.causes)
-  if mending.mend then
+  if repair.mend then
     put(K.counters, wrong)
     put(K.waiting_by_group, wrong_crowds)
     put(K.lane_jobs, wrong_lanes)

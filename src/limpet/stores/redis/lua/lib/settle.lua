@@ -158,7 +158,7 @@ end
 function settle.trim(s, keep, settled)
   for queue, count in pairs(s.kept) do
     if count > keep then
-      erasing.trim(queue, SUCCEEDED, keep, 2 * settled)
+      prune.trim(queue, SUCCEEDED, keep, 2 * settled)
     end
   end
   for name, entries in pairs(s.filed) do
@@ -166,7 +166,7 @@ function settle.trim(s, keep, settled)
       ending.note_cancelled(sub(name, 2), #entries / 2)
     end
   end
-  erasing.trim_cancelled(keep)
+  prune.trim_cancelled(keep)
 end
 
 -- Write a note of a running job while its token holds; false when it does not.
@@ -176,10 +176,9 @@ function settle.save(id, token, kind, name, body)
     tx.tally(STALE)
     return false
   end
-  local flags = #raw >= RECORD.size and struct.unpack(RECORD.flags.format, raw, RECORD.flags.at)
-  if flags and not HAS(flags, NOTES) then
-    flags = struct.pack(RECORD.flags.format, record.with(flags, NOTES))
-    call("HSET", K.jobs, id, sub(raw, RECORD.version_to_state) .. flags .. sub(raw, RECORD.attempt_to_rest))
+  local changed = #raw >= RECORD.size and record.with_flag(raw, NOTES)
+  if changed then
+    call("HSET", K.jobs, id, changed)
   end
   call("HSET", K.notes .. id, kind .. "\0" .. name, body)
   return true

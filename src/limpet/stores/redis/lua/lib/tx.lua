@@ -9,7 +9,7 @@ tx = {
   counts = {},
   crowds = {}, -- queue and group -> how many more wait, or (below zero) fewer
   lane_jobs = {},
-  tells = {}, -- ear -> messages
+  tells = {}, -- mailbox -> messages
   gated = false, -- gates were looked at
   seated = false, -- turns were looked at
 }
@@ -231,13 +231,13 @@ end
 
 -- -- telling
 
--- Leave a message for an ear; it is sent when the script ends.
-function tx.tell(ear, kind, name)
-  if ear and ear ~= "" then
-    local heap = tx.tells[ear]
+-- Leave a message for a mailbox; it is sent when the script ends.
+function tx.tell(mailbox, kind, name)
+  if mailbox and mailbox ~= "" then
+    local heap = tx.tells[mailbox]
     if not heap then
       heap = {}
-      tx.tells[ear] = heap
+      tx.tells[mailbox] = heap
     end
     heap[#heap + 1] = kind .. name
   end
@@ -249,8 +249,8 @@ end
 
 -- Rouse those who wait for the end of this job.
 function tx.tell_finished(id)
-  for _, ear in ipairs(call("SMEMBERS", K.watchers .. id)) do
-    tx.tell(ear, TELL_FINISHED, id)
+  for _, mailbox in ipairs(call("SMEMBERS", K.watchers .. id)) do
+    tx.tell(mailbox, TELL_FINISHED, id)
   end
   call("DEL", K.watchers .. id)
 end
@@ -317,23 +317,23 @@ local function write_meta()
 end
 
 local function send_messages()
-  for ear, heap in pairs(tx.tells) do
-    base.chunked("RPUSH", K.mailbox .. ear, heap)
-    call("PEXPIRE", K.mailbox .. ear, 60000) -- hygiene: nobody listens there any more
+  for mailbox, heap in pairs(tx.tells) do
+    base.chunked("RPUSH", K.mailbox .. mailbox, heap)
+    call("PEXPIRE", K.mailbox .. mailbox, 60000) -- hygiene: nobody listens there any more
   end
 end
 
 -- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
 function tx.finish()
   if tx.gated then
-    gating.settle()
+    gates.settle()
   end
   write_counts()
   if next(tx.ready) or next(tx.timers) then
     wake.workers()
   end
   if tx.seated then
-    seats.write()
+    turns.write()
   end
   write_meta()
   if next(places) then

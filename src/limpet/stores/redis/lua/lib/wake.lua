@@ -22,8 +22,8 @@ end
 local function needs_slot(kind, limited)
   local starts = limited
   for _, key in ipairs(starts and {} or tx.class(kind).gates) do
-    local found = gating.get(key)
-    starts = starts or (found ~= nil and gate.is_counting(found, tx.now))
+    local found = gates.get(key)
+    starts = starts or (found ~= nil and gates_math.is_counting(found, tx.now))
   end
   return starts
 end
@@ -51,7 +51,7 @@ local function rouse_busy(kind, count)
     busy = {}
     for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
       local found = call("HMGET", K.session .. name, "sig", "ear")
-      busy[#busy + 1] = { name = name, sig = found[1], ear = found[2] }
+      busy[#busy + 1] = { name = name, sig = found[1], mailbox = found[2] }
     end
   end
   local able = {}
@@ -64,7 +64,7 @@ local function rouse_busy(kind, count)
     end
     if not woken[each.name] and able[each.sig] then
       woken[each.name] = true
-      tx.tell(each.ear, TELL_URGENT, each.name)
+      tx.tell(each.mailbox, TELL_URGENT, each.name)
       count = count - 1
     end
   end

@@ -3,10 +3,10 @@
 local GATES = 64 -- due gates and levels that one step opens
 local PROMOTE = 512 -- due jobs that one step makes ready
 
-calendar = {}
+lanes_due = {}
 
 -- Put a job on the schedule.
-function calendar.schedule(lane, item)
+function lanes_due.schedule(lane, item)
   local due = base.n6(item, ITEM.due.at)
   call("ZADD", K.scheduled .. lane.prio, 0, item)
   if due < NEVER then
@@ -27,14 +27,14 @@ local function arm(level)
 end
 
 -- Take a job off the schedule.
-function calendar.unschedule(lane, item)
+function lanes_due.unschedule(lane, item)
   call("ZREM", K.scheduled .. lane.prio, item)
   arm(lane.prio)
 end
 
 -- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first; those from the level `first` on may
 -- pass the others. True when more is due.
-function calendar.open_due(first)
+function lanes_due.open_due(first)
   local due = call("ZRANGEBYSCORE", K.timers, "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
@@ -45,24 +45,24 @@ function calendar.open_due(first)
     end
   end
   if #keys > 0 then
-    gating.load(keys)
-    waiting.wake_now(keys)
+    gates.load(keys)
+    gates_wait.wake_now(keys)
   end
   table.sort(levels)
   local left, passing = PROMOTE, first > 0 and PROMOTE or 0
   for _, level in ipairs(levels) do
     if level >= first then
-      passing = passing - calendar.promote(level, passing)
+      passing = passing - lanes_due.promote(level, passing)
     end
   end
   for _, level in ipairs(levels) do
-    left = left - calendar.promote(level, left)
+    left = left - lanes_due.promote(level, left)
   end
   return #due == GATES or left <= 0
 end
 
 -- Make at most `limit` due jobs of one level ready; how many it looked at.
-function calendar.promote(level, limit)
+function lanes_due.promote(level, limit)
   if limit <= 0 then
     return 0
   end
@@ -95,6 +95,6 @@ function calendar.promote(level, limit)
 end
 
 -- The earliest instant at which time alone makes something runnable; nil when there is none.
-function calendar.next_instant()
+function lanes_due.next_instant()
   return tonumber(call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2])
 end

@@ -1,7 +1,7 @@
 -- Promise: the calendar of core/limits/period.py, number for number: minutes, hours, days, weeks and months in UTC.
 -- Inputs: the name of a period; an instant in milliseconds since 1970.
 -- Answer: instants in milliseconds.
-period = {}
+gates_period = {}
 do
   local floor = math.floor
   local MINUTE, HOUR, DAY = 60000, 3600000, 86400000
@@ -35,13 +35,13 @@ do
   local LENGTHS = {minute = MINUTE, hour = HOUR, day = DAY, week = 7 * DAY}
 
   -- True for a name that stands for a period.
-  function period.is_known(name) return began[name] ~= nil end
+  function gates_period.is_known(name) return began[name] ~= nil end
 
   -- When the period began that `now` is in; weeks begin on Mondays.
-  function period.began(name, now) return began[name](now) end
+  function gates_period.began(name, now) return began[name](now) end
 
   -- When the period ends that `now` is in: the first instant of the next.
-  function period.ends(name, now)
+  function gates_period.ends(name, now)
     local first, length = began[name](now), LENGTHS[name]
     return length and first + length or began.month(first + 31 * DAY)  -- in the next month, whatever day that is
   end

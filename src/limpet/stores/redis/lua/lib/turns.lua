@@ -1,7 +1,7 @@
 -- Who takes turns: a member (a group, or all ungrouped jobs) has a seat in the line of each class that it has active
 -- lanes of. However many lanes a member has, its turn moves with a few seats.
 
-seats = {}
+turns = {}
 tx.seated = true -- tx.finish writes the turns
 local known, weighed = {}, nil
 
@@ -14,7 +14,7 @@ local function read_turn(raw)
 end
 
 -- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
-function seats.turn(id)
+function turns.turn(id)
   local turn = known[id]
   if turn == nil then
     turn = read_turn(call("HGET", K.turns, id))
@@ -24,7 +24,7 @@ function seats.turn(id)
 end
 
 -- Read several turns at once.
-function seats.load_turns(ids)
+function turns.load_turns(ids)
   local missing = {}
   for _, id in ipairs(ids) do
     if known[id] == nil then
@@ -36,13 +36,13 @@ function seats.load_turns(ids)
   end
 end
 
-function seats.put_turn(id, turn)
+function turns.put_turn(id, turn)
   turn.dirty = true
   known[id] = turn
 end
 
 -- True when some queue or group has a weight of its own.
-function seats.weighed()
+function turns.weighed()
   if weighed == nil then
     weighed = call("EXISTS", K.weights) == 1
   end
@@ -50,8 +50,8 @@ function seats.weighed()
 end
 
 -- How many jobs a turn of this queue or group is worth.
-function seats.weight(name)
-  return seats.weighed() and tonumber(call("HGET", K.weights, name) or 1) or 1
+function turns.weight(name)
+  return turns.weighed() and tonumber(call("HGET", K.weights, name) or 1) or 1
 end
 
 -- -- seats
@@ -61,9 +61,9 @@ local function seats_key(lane)
 end
 
 local function add_seats(id, count)
-  local turn = seats.turn(id) or { turn = 0, left = 1, seats = 0 }
+  local turn = turns.turn(id) or { turn = 0, left = 1, seats = 0 }
   turn.seats = turn.seats + count
-  seats.put_turn(id, turn)
+  turns.put_turn(id, turn)
 end
 
 -- The lane is active: its member has a place in the line of its class.
@@ -82,7 +82,7 @@ local function take_seat(lane, turn)
 end
 
 -- With the last active lane of its kind a member gives up its place.
-function seats.leave(lane)
+function turns.leave(lane)
   if lane.multi then
     local key = K.member_lanes .. lane.kind .. lane.member
     call("ZREM", key, lane.id)
@@ -104,7 +104,7 @@ end
 -- Lanes of a class at one priority, least recently served member first: {id, member, turn}; and the last turn in view
 -- when there are more than `n` members, whose lanes may be seen in part. Members with several lanes share in what is
 -- read: about `n` in all, and `met` (kind member -> lanes) more of those that were looked at before.
-function seats.line(kind, prio, n, met)
+function turns.line(kind, prio, n, met)
   local row, fields, out = call("ZRANGE", K.seats .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
   for i = 1, #row, 2 do
     fields[#fields + 1] = kind .. row[i]
@@ -124,7 +124,7 @@ function seats.line(kind, prio, n, met)
 end
 
 -- Members whose turn is over go to the end of every line that they stand in; `moves` is turn, member, turn, member…
-function seats.move(ring, prio, moves)
+function turns.move(ring, prio, moves)
   if #moves == 0 then
     return
   end
@@ -139,22 +139,22 @@ function seats.move(ring, prio, moves)
 end
 
 -- What has no seat enters at the end of the round, or where `turn` says.
-function seats.enter(lane, turn)
-  local member, ring = seats.turn(lane.member), seats.turn(lane.ring)
+function turns.enter(lane, turn)
+  local member, ring = turns.turn(lane.member), turns.turn(lane.ring)
   local sits = member and member.seats > 0
   if not sits then
     turn = turn or tx.next_turn()
-    seats.put_turn(lane.member, { turn = turn, left = seats.weight(lanes.group(lane)), seats = 0 })
+    turns.put_turn(lane.member, { turn = turn, left = turns.weight(lanes.group(lane)), seats = 0 })
   end
   if not ring or ring.seats == 0 then
-    local weight = seats.weight("queue:" .. tx.class(lane.kind).queue)
-    seats.put_turn(lane.ring, { turn = turn or tx.next_turn(), left = weight, seats = 0 })
+    local weight = turns.weight("queue:" .. tx.class(lane.kind).queue)
+    turns.put_turn(lane.ring, { turn = turn or tx.next_turn(), left = weight, seats = 0 })
   end
-  take_seat(lane, seats.turn(lane.member).turn)
+  take_seat(lane, turns.turn(lane.member).turn)
 end
 
 -- Write the turns that changed.
-function seats.write()
+function turns.write()
   local sitting, left = {}, {}
   for id, turn in pairs(known) do
     if turn and turn.dirty and turn.seats > 0 then

@@ -2,12 +2,12 @@
 -- Inputs: a ring is an array of {member = any, left = jobs left of its turn, weight = jobs of a whole turn},
 --         least recently served first.
 -- Answer: numbers in ring order; places in the order in which new turns are taken.
-fair = {}
+turns_fair = {}
 do
   local floor, min = math.floor, math.min
 
   -- How many of `count` jobs each participant gets, in ring order: what is left of interrupted turns, then whole turns.
-  function fair.share(count, ring)
+  function turns_fair.share(count, ring)
     local given, total = {}, 0
     for n, turn in ipairs(ring) do
       given[n] = min(count, turn.left)
@@ -27,7 +27,7 @@ do
 
   -- Who stands where after `served`: {member, left, moves} in the order in which those that move take new turns.
   -- A turn cut short keeps its place and remainder; of those whose turn is over, whoever had fewer turns comes first.
-  function fair.places(ring, served)
+  function turns_fair.places(ring, served)
     local kept, moved = {}, {}
     for n, turn in ipairs(ring) do
       local count = served[n]

@@ -2,12 +2,12 @@
 
 local FIRST_PIECE = 4
 
-merging = {}
+take_merge = {}
 
 -- A stream gives the rows of one lane in order, read in growing pieces: with many lanes most need only their first.
 local function refill(stream)
   local size = min(stream.size, stream.most)
-  local rows, all = front.seen(stream.lane, size)
+  local rows, all = take_front.seen(stream.lane, size)
   stream.rows, stream.all, stream.size = rows, all, stream.size * 4
 end
 
@@ -53,7 +53,7 @@ local function load_gates(members_lanes)
       keys[#keys + 1] = key
     end
   end
-  gating.load(keys)
+  gates.load(keys)
 end
 
 -- A stream for each lane that may give something, with its first piece read.
@@ -61,13 +61,13 @@ local function streams_of(members_lanes, count)
   local streams, firsts = {}, {}
   for _, each in ipairs(members_lanes) do
     local lane = lanes.get(each.id)
-    local most = taking.allowance(lane, count)
+    local most = take.allowance(lane, count)
     if most > 0 then
       streams[#streams + 1] = { lane = lane, most = most, size = FIRST_PIECE, at = 1, rows = {}, chosen = 0 }
       firsts[#firsts + 1] = { lane = lane, n = min(FIRST_PIECE, most) }
     end
   end
-  front.look(firsts)
+  take_front.look(firsts)
   return streams
 end
 
@@ -100,12 +100,12 @@ local function take_chosen(stream)
   for i = 1, stream.chosen do
     chosen[i] = stream.rows[i]
   end
-  local given = #chosen > 0 and taking.start(lane, chosen) or 0
+  local given = #chosen > 0 and take.start(lane, chosen) or 0
   if given > 0 and lane.multi then
     call("ZADD", K.member_lanes .. lane.kind .. lane.member, "XX", tx.now, lane.id)
   end
   if stream.all and lanes.empty(lane) then
-    taking.rest(lane)
+    take.rest(lane)
   end
   return given
 end
@@ -125,8 +125,8 @@ local function sort_rows(rows, first)
 end
 
 -- Take up to `count` jobs of a member that has several lanes; how many it was.
-function merging.take(members_lanes, count)
-  local rows = taking.claim.rows
+function take_merge.take(members_lanes, count)
+  local rows = take.claim.rows
   local first, taken = #rows + 1, 0
   load_gates(members_lanes)
   local streams = streams_of(members_lanes, count)

@@ -1,9 +1,9 @@
 -- What sessions hold: the jobs of their leases that still run under the lease's own token.
 
-holding = {}
+sessions = {}
 
 -- The tokens of a session's leases, oldest first.
-function holding.tokens(session)
+function sessions.tokens(session)
   local tokens = call("SMEMBERS", K.session_leases .. session)
   table.sort(tokens, function(a, b)
     return tonumber(a) < tonumber(b)
@@ -12,7 +12,7 @@ function holding.tokens(session)
 end
 
 -- The jobs that those leases still hold, at most `most`: {id, token} each, in the order in which they were given.
-function holding.jobs(tokens, most)
+function sessions.jobs(tokens, most)
   local ids, owners, held = {}, {}, {}
   for _, token in ipairs(tokens) do
     for _, id in ipairs(base.ids(call("GET", K.lease_jobs .. token) or "")) do
@@ -31,9 +31,9 @@ function holding.jobs(tokens, most)
 end
 
 -- Their records; one that cannot be read is left out.
-function holding.records(tokens, most)
+function sessions.records(tokens, most)
   local ids, records = {}, {}
-  for i, job in ipairs(holding.jobs(tokens, most)) do
+  for i, job in ipairs(sessions.jobs(tokens, most)) do
     ids[i] = job.id
   end
   local found = record.load_all(ids)
@@ -44,9 +44,9 @@ function holding.records(tokens, most)
 end
 
 -- The same with those that cannot be read, as far as they can be told; and {id, entry in run} of those that are not stored.
-function holding.all(tokens, most)
+function sessions.all(tokens, most)
   local ids, records, vanished = {}, {}, {}
-  for i, job in ipairs(holding.jobs(tokens, most)) do
+  for i, job in ipairs(sessions.jobs(tokens, most)) do
     ids[i] = job.id
   end
   local found = record.load_all(ids)
@@ -61,7 +61,7 @@ function holding.all(tokens, most)
 end
 
 -- Remove a session that holds nothing.
-function holding.forget(session)
+function sessions.forget(session)
   local key = K.session .. session
   local known = call("HMGET", key, "sig", "asked")
   call("ZREM", K.sessions, session)

@@ -5,27 +5,27 @@ local CLASSES = 256 -- classes that a gate wakes workers for at once
 local LEAST = 9 -- the least urgent priority
 local TURNS = 281474976710656 -- 2^48: the priority stands above the turn in a wait list's score
 
-waiting = {}
+gates_wait = {}
 
 -- The lane waits at a gate.
-function waiting.park(lane, key)
-  local turn = seats.turn(lane.member)
+function gates_wait.park(lane, key)
+  local turn = turns.turn(lane.member)
   call("HSET", K.lane_states, lane.id, LANE_WAITS .. key)
   call("ZADD", K.waiting_lanes .. lane.kind .. key, lane.prio * TURNS + (turn and turn.turn or 0), lane.id)
   call("SADD", K.waiting_classes .. key, lane.kind)
-  seats.leave(lane)
+  turns.leave(lane)
 end
 
 -- Wake as many lanes of each waiting class as the gate has room for; the instant to look again when it has none.
-function waiting.wake(key)
+function gates_wait.wake(key)
   local kinds = call("SMEMBERS", K.waiting_classes .. key)
   if #kinds == 0 then
     return nil
   end
-  local found = gating.get(key)
-  local free = found and gate.room(found, tx.now) or base.LOTS
+  local found = gates.get(key)
+  local free = found and gates_math.room(found, tx.now) or base.LOTS
   if free <= 0 then
-    return gate.opens_at(found, tx.now)
+    return gates_math.opens_at(found, tx.now)
   end
   for _, kind in ipairs(kinds) do
     local waiting = K.waiting_lanes .. kind .. key
@@ -34,7 +34,7 @@ function waiting.wake(key)
       local lane = lanes.whole(woken[i]) and lanes.get(woken[i])
       if lane then
         call("HSET", K.lane_states, lane.id, LANE_ACTIVE)
-        seats.enter(lane, tonumber(woken[i + 1]) % TURNS)
+        turns.enter(lane, tonumber(woken[i + 1]) % TURNS)
         tx.note_ready(lane.id, 1)
       end
     end
@@ -46,27 +46,27 @@ function waiting.wake(key)
   return nil
 end
 
-function waiting.wake_now(keys)
+function gates_wait.wake_now(keys)
   for _, key in ipairs(keys) do
-    gating.arm(key, waiting.wake(key))
+    gates.arm(key, gates_wait.wake(key))
   end
 end
 
 -- A ready job goes without having run: where a budget was shut for it, others may go on.
-function waiting.leave_line(r)
+function gates_wait.leave_line(r)
   local lane, extra = lanes.get(r.lane), nil
   local class = tx.class(lane.kind)
   if not (class.limited or lane.keyed) then
     return
   end
   for _, keys in ipairs({ class.gates, lanes.gates(lane) }) do
-    gating.load(keys)
+    gates.load(keys)
     for _, key in ipairs(keys) do
-      local found = gating.get(key)
+      local found = gates.get(key)
       if found and found.wants then
         extra = extra or record.extra(r)
-        if gate.is_shut_for(found, record.cost(extra, found.rule.unit or "")) then
-          gating.edit(key).wants = 0
+        if gates_math.is_shut_for(found, record.cost(extra, found.rule.unit or "")) then
+          gates.edit(key).wants = 0
         end
       end
     end
@@ -74,7 +74,7 @@ function waiting.leave_line(r)
 end
 
 -- Those who wait at a gate go on sooner than sleeping workers were told.
-function waiting.time_lanes(key, opens)
+function gates_wait.time_lanes(key, opens)
   for _, kind in ipairs(call("SMEMBERS", K.waiting_classes .. key)) do
     tx.note_timer(call("ZRANGE", K.waiting_lanes .. kind .. key, 0, 0)[1], opens)
   end
@@ -82,16 +82,16 @@ end
 
 -- The first active lane of a class at one priority; nil when there is none.
 local function first_lane(kind, prio)
-  local first = seats.line(kind, prio, 1, {})[1]
+  local first = turns.line(kind, prio, 1, {})[1]
   return first and first.id
 end
 
 -- Gates that stop whole classes have room again ({key -> room}): sleeping workers should hear of it. Of very many
 -- classes that a gate rules some are told of, others each time.
-function waiting.wake_classes(opened)
+function gates_wait.wake_classes(opened)
   local rooms = {} -- kind -> least room
   for key, free in pairs(opened) do
-    for _, kind in ipairs(waiting.ruled(key)) do
+    for _, kind in ipairs(gates_wait.ruled(key)) do
       rooms[kind] = min(rooms[kind] or free, free)
     end
   end
@@ -106,10 +106,10 @@ function waiting.wake_classes(opened)
 end
 
 -- Gates that stop whole classes ({key -> true}) open sooner than sleeping workers were told.
-function waiting.time_classes(sooner)
+function gates_wait.time_classes(sooner)
   for key in pairs(sooner) do
-    for _, kind in ipairs(waiting.ruled(key)) do
-      local opens, prio = gating.opens_at(tx.class(kind).gates), 0
+    for _, kind in ipairs(gates_wait.ruled(key)) do
+      local opens, prio = gates.opens_at(tx.class(kind).gates), 0
       while opens and prio <= LEAST do
         local first = first_lane(kind, prio)
         if first then
@@ -123,7 +123,7 @@ function waiting.time_classes(sooner)
 end
 
 -- Classes that a gate rules, those with work if it rules all.
-function waiting.ruled(key)
+function gates_wait.ruled(key)
   if key ~= "all" then
     return call("SRANDMEMBER", K.gate_classes .. key, CLASSES)
   end

@@ -1,6 +1,6 @@
 -- The front of a lane as one claim sees it: the jobs that can run, in order; what no longer belongs there is dropped.
 
-front = {}
+take_front = {}
 
 local ahead = {} -- lane -> rows that were read for it together with others
 
@@ -54,7 +54,7 @@ local function row_of(item, id, raw, running, lane, where)
 end
 
 -- Read the fronts of several lanes ({lane, n} each) with one look at their records.
-function front.look(wanted)
+function take_front.look(wanted)
   local ids = {}
   for _, each in ipairs(wanted) do
     each.items, each.where = items_of(each.lane, each.n)
@@ -75,23 +75,23 @@ end
 
 -- Read up to `n` rows of a lane: {item, id, raw, flags, lost, where}; one without `raw` is to be dropped. The second
 -- answer is true when these are all.
-function front.read(lane, n)
-  front.look({ { lane = lane, n = n } })
-  return front.seen(lane, n)
+function take_front.read(lane, n)
+  take_front.look({ { lane = lane, n = n } })
+  return take_front.seen(lane, n)
 end
 
 -- The same from what was read for several lanes together, if it was.
-function front.seen(lane, n)
+function take_front.seen(lane, n)
   local seen = ahead[lane.id]
   ahead[lane.id] = nil
   if not seen or seen.n ~= n then
-    return front.read(lane, n)
+    return take_front.read(lane, n)
   end
   return seen.rows, #seen.rows < n
 end
 
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
-function front.leaves(row, lane)
+function take_front.leaves(row, lane)
   local rare = row.flags and HAS(row.flags, RARE)
   local r = rare and record.open(row.id, row.raw)
   if row.flags == nil or (rare and not r) then
@@ -107,7 +107,7 @@ function front.leaves(row, lane)
 end
 
 -- Remove rows from the front of a lane: all of `rows` but those marked `stays`, which keep their place.
-function front.remove(lane, rows)
+function take_front.remove(lane, rows)
   local listed, aside, kept, last = 0, {}, {}, #rows
   while last > 0 and rows[last].stays do
     last = last - 1

@@ -1,6 +1,6 @@
 -- Operators' words and declarations reach stored gates here; the arithmetic is gate.change.
 
-change = {}
+gates_change = {}
 
 local RULE = {
   concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", floor = false, climb_ms = 60000,
@@ -28,18 +28,18 @@ local function same_rule(a, b)
 end
 
 -- Apply core.gate.GateChange maps in order; the packed gate after each. tx.finish wakes whoever can run now.
-function change.apply(changes)
+function gates_change.apply(changes)
   local answers = {}
   for i, each in ipairs(changes) do
-    answers[i] = gate.encode(gate.change(gating.edit(each.key), each, tx.now))
+    answers[i] = gates_math.encode(gates_math.change(gates.edit(each.key), each, tx.now))
   end
   return answers
 end
 
 -- Make a limit or breaker that jobs name known (a core.gate.GateRule map); an operator's rule stays.
-function change.declare(rule)
-  local known = gating.get(rule.key)
+function gates_change.declare(rule)
+  local known = gates.get(rule.key)
   if not known or (known.declared ~= false and not same_rule(known.rule, rule)) then
-    gate.change(gating.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
+    gates_math.change(gates.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
   end
 end

@@ -3,8 +3,8 @@
 
 local PAGE = 256 -- active classes that are read together, and that one look considers
 
-choosing = {}
-local t = taking.claim -- the claim that is being filled
+choose = {}
+local t = take.claim -- the claim that is being filled
 
 -- Which classes of `entries` the worker can run, asked once per class.
 local function learn(entries)
@@ -25,21 +25,21 @@ local function learn(entries)
 end
 
 local function class_is_open(class)
-  if taking.room(taking.class_gates(class)) > 0 and (t.slots > 0 or not taking.must_start(class)) then
+  if take.room(take.class_gates(class)) > 0 and (t.slots > 0 or not take.must_start(class)) then
     return true
   end
-  taking.skip_class(class)
+  take.skip_class(class)
   return false
 end
 
 -- The lanes of these classes at one priority that were not met before.
 local function unmet(entries, prio, rings)
   -- Without weights each of several queues gets an equal part at most.
-  local part = (rings == 1 or seats.weighed()) and t.left or floor(t.left / rings) + 1
+  local part = (rings == 1 or turns.weighed()) and t.left or floor(t.left / rings) + 1
   local found, horizons, asked = {}, {}, part + t.skipped_count + 1
   for _, entry in ipairs(entries) do
     local ring = sub(entry, ACTIVE.ring)
-    local line, last = seats.line(sub(entry, ACTIVE.kind), prio, asked, t.met)
+    local line, last = turns.line(sub(entry, ACTIVE.kind), prio, asked, t.met)
     if last then -- cut off: members beyond this turn may be seen with only some of their lanes
       horizons[ring] = min(last, horizons[ring] or last)
     end
@@ -89,7 +89,7 @@ local function of_interest(page)
     end
     t.skipped[kind] = t.skipped[kind] or not class -- one whose definition is gone gives nothing
   end
-  gating.load(keys)
+  gates.load(keys)
   return wanted
 end
 
@@ -148,9 +148,9 @@ local function next_rings(open)
   if not t.chosen then
     return open, #rings
   end
-  seats.load_turns(rings)
+  turns.load_turns(rings)
   table.sort(rings, function(a, b)
-    local first, second = seats.turn(a), seats.turn(b)
+    local first, second = turns.turn(a), turns.turn(b)
     first, second = first and first.turn or 0, second and second.turn or 0
     return first < second or (first == second and seen[a] < seen[b])
   end)
@@ -176,7 +176,7 @@ local function count_rings(list)
 end
 
 -- Active lanes of the best priority that has any for this worker.
-function choosing.candidates()
+function choose.candidates()
   local from = "[" .. char(t.most)
   while true do
     local open = {}

@@ -1,11 +1,11 @@
 -- Remembers every stored job in the order of arrival: chunks of 64 ids, so that a listing can walk all jobs.
 
-ledger = {}
+find_ledger = {}
 
 local NOBODY = string.rep("\0", ID_BYTES)
 
 -- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
-function ledger.write(first, ids, stored)
+function find_ledger.write(first, ids, stored)
   local at, count = 1, #ids
   while at <= count do
     local seq = first + at - 1
@@ -30,14 +30,14 @@ function ledger.write(first, ids, stored)
 end
 
 -- Who arrived under this number; nil when the slot is blank.
-function ledger.at(seq)
+function find_ledger.at(seq)
   local slot = seq % SLOTS
   local id = call("GETRANGE", K.ledger .. base.text(floor(seq / SLOTS)), slot * ID_BYTES, (slot + 1) * ID_BYTES - 1)
   return #id == ID_BYTES and id ~= NOBODY and id or nil
 end
 
 -- True when the ids of a chunk are as many as its number says. With `mend` they are then.
-function ledger.counts(number, mend)
+function find_ledger.counts(number, mend)
   local chunk, live = base.text(number), 0
   for _, id in ipairs(base.ids(call("GETRANGE", K.ledger .. chunk, 0, -1))) do
     live = live + (id ~= NOBODY and 1 or 0)
@@ -58,7 +58,7 @@ function ledger.counts(number, mend)
 end
 
 -- The first arrival number from `first` to `last` whose job is stored; nil when there is none.
-function ledger.first(first, last)
+function find_ledger.first(first, last)
   local seq = first
   while seq <= last do
     local chunk, slot = base.text(floor(seq / SLOTS)), seq % SLOTS
@@ -85,7 +85,7 @@ local function wipe_slots(key, slots)
 end
 
 -- Jobs with these arrival numbers are erased; a chunk goes with the last of its jobs.
-function ledger.wipe(seqs)
+function find_ledger.wipe(seqs)
   local chunks = {}
   for _, seq in ipairs(seqs) do
     local number = floor(seq / SLOTS)

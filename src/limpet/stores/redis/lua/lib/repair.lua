@@ -1,23 +1,23 @@
 -- A repair, its records and who runs what: everything that is kept beside a record is compared with it, a page at a time; with
--- `mend` it is set by it. Lists and numbers are in listing.
+-- `mend` it is set by it. Lists are in repair_lists, counters in repair_count.
 
-mending = { found = {} } -- word and id (or "") in turn
+repair = { found = {} } -- word and id (or "") in turn
 
 -- Whether what is found is to be put right.
-function mending.begin(mend)
-  mending.mend = mend
+function repair.begin(mend)
+  repair.mend = mend
 end
 
 local KIDS_SEEN = 1000 -- children of one job that are looked at
 
 -- One entry is wrong; true when it is to be put right.
-function mending.tell(word, id)
-  local n = #mending.found
-  mending.found[n + 1], mending.found[n + 2] = word, id or ""
-  return mending.mend
+function repair.tell(word, id)
+  local n = #repair.found
+  repair.found[n + 1], repair.found[n + 2] = word, id or ""
+  return repair.mend
 end
 
-local tell = mending.tell
+local tell = repair.tell
 
 -- -- records
 
@@ -47,7 +47,7 @@ local function is_seen(lane)
     local act = call("ZSCORE", K.active_classes, char(lane.prio) .. lane.ring .. lane.kind)
     local place = lane.multi and call("ZSCORE", K.member_lanes .. lane.kind .. lane.member, lane.id)
       or not lane.multi and call("HGET", K.seat_lanes, lane.kind .. lane.member)
-    return seat and act and place and seats.turn(lane.member) and seats.turn(lane.ring) and true
+    return seat and act and place and turns.turn(lane.member) and turns.turn(lane.ring) and true
   end
   local gate_key = state and sub(state, 2)
   return state and call("ZSCORE", K.waiting_lanes .. lane.kind .. gate_key, lane.id)
@@ -89,7 +89,7 @@ waits[SCHEDULED] = function(r)
   local timer = tonumber(call("ZSCORE", K.timers, TIMER_LEVEL .. lane.prio) or math.huge)
   local listed = call("ZSCORE", K.scheduled .. lane.prio, item)
   if (not listed or (r.due < NEVER and timer > r.due)) and tell("scheduled", r.id) then
-    calendar.schedule(lane, item)
+    lanes_due.schedule(lane, item)
   end
 end
 
@@ -176,7 +176,7 @@ end
 
 -- A job is in the ledger under its number, or under a new one.
 local function listed(r)
-  local there = ledger.at(r.seq)
+  local there = find_ledger.at(r.seq)
   if there == r.id or not tell("ledger", r.id) then
     return
   end
@@ -184,7 +184,7 @@ local function listed(r)
     r.seq = tx.next_seq(1)
     record.save(r)
   end
-  ledger.write(r.seq, { r.id }, { true })
+  find_ledger.write(r.seq, { r.id }, { true })
 end
 
 local function sound(r)
@@ -192,10 +192,10 @@ local function sound(r)
   beside(r)
   local extra, state = record.extra(r), record.state(r)
   local flow, expires = extra[PACKED.flow], r.rare[ADDED.expires_ms]
-  if not unique.knows(r, extra, mending.mend) then
+  if not unique.knows(r, extra, repair.mend) then
     tell("key", r.id)
   end
-  if flow and not flows.knows(base.bytes(flow), r.seq, mending.mend) then
+  if flow and not find_flows.knows(base.bytes(flow), r.seq, repair.mend) then
     tell("flow", r.id)
   end
   local expiry = state <= READY and expires and base.b6(expires) .. r.id
@@ -216,7 +216,7 @@ local function sound(r)
 end
 
 -- Some of the records; where to go on.
-function mending.records(cursor, count)
+function repair.records(cursor, count)
   local page = call("HSCAN", K.jobs, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local id = page[2][i]
@@ -261,7 +261,7 @@ local function leased(id, token)
 end
 
 -- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
-function mending.running(cursor, count)
+function repair.running(cursor, count)
   local page = call("HSCAN", K.running, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local id, running = page[2][i], page[2][i + 1]
@@ -277,11 +277,11 @@ function mending.running(cursor, count)
 end
 
 -- A lease counts what runs under it, and is of a session that is known, or has an end.
-function mending.leases(cursor, count)
+function repair.leases(cursor, count)
   local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local token, lease = page[2][i], settle.lease(page[2][i + 1])
-    local session, left = lease and lease[LEASE.session] or "", #holding.jobs({ token }, base.LOTS)
+    local session, left = lease and lease[LEASE.session] or "", #sessions.jobs({ token }, base.LOTS)
     local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
     local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
     if (not lease or lease[LEASE.left] ~= left or not kept or not listed_there) and tell("lease") then
@@ -298,7 +298,7 @@ end
 local function list_gates(keys)
   local draining, bounded = {}, {}
   for _, key in ipairs(keys) do
-    local g = gating.get(key)
+    local g = gates.get(key)
     draining[key] = g.draining or nil
     bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.group_depth) or nil
   end
@@ -333,18 +333,18 @@ end
 
 -- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
 -- that does not.
-function mending.gates()
+function repair.gates()
   local wrong, keys = {}, call("HKEYS", K.gates)
   local slots, probes = taken_of_gates()
   list_gates(keys)
   for _, key in ipairs(keys) do
-    local g, held = gating.get(key), slots[key] or 0
+    local g, held = gates.get(key), slots[key] or 0
     local used, probe = g.used or 0, g.probe_token or 0
     local stuck = probe ~= 0 and not probes[key .. "\0" .. probe]
     if used ~= held or stuck then
       wrong[#wrong + 1] = { key, used, held, stuck and 1 or 0 }
-      if mending.mend then
-        local mended = gating.edit(key)
+      if repair.mend then
+        local mended = gates.edit(key)
         mended.used, mended.probe_token = held, not stuck and g.probe_token or nil
       end
     end

@@ -1,10 +1,9 @@
 -- Removes finished jobs, every trace of them but their ids: an enqueue repeated soon after is still the same job.
 -- Jobs that succeeded together share one member of the index of finished jobs.
 
-erasing = {}
+prune = {}
 
 local REMEMBER = 600000 -- ms
-local BUCKET = 5 -- bytes of an id that name its bucket
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
 local FULL = 65536 -- bytes of a bucket: further ids lie in parts beside it, by a hash
 local PARTS = 1024
@@ -49,7 +48,7 @@ local function find(name, ids, found)
     return
   end
   (#ids > 8 and find_all or find_each)(bucket, ids, found)
-  if #name == BUCKET and #bucket >= FULL then
+  if #name == BUCKET_BYTES and #bucket >= FULL then
     local parts = {}
     for _, id in ipairs(ids) do
       if not found[id] then
@@ -64,13 +63,13 @@ local function find(name, ids, found)
 end
 
 -- Which of `ids` were jobs that are erased by now: {id -> the state they ended in}.
-function erasing.remembered(ids)
+function prune.remembered(ids)
   local found, buckets = {}, {}
   if call("EXISTS", K.erased_until) == 0 then
     return found
   end
   for _, id in ipairs(ids) do
-    local name = sub(id, 1, BUCKET)
+    local name = sub(id, 1, BUCKET_BYTES)
     local heap = buckets[name] or {}
     heap[#heap + 1], buckets[name] = id, heap
   end
@@ -140,7 +139,7 @@ local function remember(buckets, state, over)
 end
 
 -- Forget ids whose time is over; how many buckets went.
-function erasing.forget(limit)
+function prune.forget(limit)
   local names = call("ZRANGEBYSCORE", K.erased_until, "-inf", base.text(tx.now), "LIMIT", 0, min(limit, STEP))
   for _, name in ipairs(names) do
     forget_bucket(name)
@@ -200,8 +199,8 @@ local function note(e, ids, raws, over)
     end
     of_lane.jobs = (of_lane.jobs or 0) + 1
     if over > tx.now then
-      if sub(id, 1, BUCKET) ~= name then
-        name = sub(id, 1, BUCKET)
+      if sub(id, 1, BUCKET_BYTES) ~= name then
+        name = sub(id, 1, BUCKET_BYTES)
         bucket = base.heap(e.buckets, name)
       end
       bucket[#bucket + 1] = id
@@ -213,9 +212,9 @@ end
 -- Write what was noted.
 local function write(e, queue, state)
   base.chunked("HDEL", K.jobs, e.ids)
-  ledger.wipe(e.seqs)
+  find_ledger.wipe(e.seqs)
   for flow, seqs in pairs(e.flows) do
-    flows.leave(base.bytes(flow), seqs)
+    find_flows.leave(base.bytes(flow), seqs)
   end
   remember(e.buckets, state, e.over)
   local counts = {}
@@ -277,7 +276,7 @@ end
 
 -- Erase the first `most` jobs of these members of the index of a queue's jobs that ended in `state`; how many went.
 -- Their ids are remembered from `since` on, or from when each of them ended.
-function erasing.members(queue, state, members, most, since)
+function prune.members(queue, state, members, most, since)
   local key = K.finished .. state .. queue
   local e = { ids = {}, count = 0, seqs = {}, flows = {}, buckets = {}, over = 0, lanes = {}, went = 0 }
   for _, member in ipairs(members) do
@@ -300,7 +299,7 @@ function erasing.members(queue, state, members, most, since)
 end
 
 -- Remove a dead job for good; how many went (1 or 0).
-function erasing.dead(id)
+function prune.dead(id)
   local r = record.load(id)
   if r == false and call("HEXISTS", K.running, id) == 0 and ending.bury_spoilt(id) == DEAD then
     r = record.load(id)
@@ -310,11 +309,11 @@ function erasing.dead(id)
   end
   ending.unbury(r)
   tx.tally(DISCARDED)
-  return erasing.members(ending.class(r).queue, DEAD, { base.b6(r.finished) .. id }, 1, tx.now)
+  return prune.members(ending.class(r).queue, DEAD, { base.b6(r.finished) .. id }, 1, tx.now)
 end
 
 -- Keep no more than `keep` jobs of a queue that ended in `state`, or a few that ended together more; about `most` go now.
-function erasing.trim(queue, state, keep, most)
+function prune.trim(queue, state, keep, most)
   local key = K.finished .. state .. queue
   local surplus = (state == SUCCEEDED and tonumber(call("HGET", K.kept, queue) or 0) or call("ZCARD", key)) - keep
   if surplus <= 0 or most <= 0 then
@@ -328,18 +327,18 @@ function erasing.trim(queue, state, keep, most)
     end
     members[#members + 1] = member
   end
-  return erasing.members(queue, state, members, base.LOTS)
+  return prune.members(queue, state, members, base.LOTS)
 end
 
 -- The same for the jobs that this script has cancelled: two go for each that came.
-function erasing.trim_cancelled(keep)
+function prune.trim_cancelled(keep)
   for queue, count in pairs(ending.cancelled) do
-    erasing.trim(queue, CANCELLED, keep, 2 * count)
+    prune.trim(queue, CANCELLED, keep, 2 * count)
   end
 end
 
 -- Members of a queue's index of jobs that ended in `state` at `until_ms` or before, enough for `most` jobs or STEP.
-function erasing.outlived(queue, state, until_ms, most)
+function prune.outlived(queue, state, until_ms, most)
   if until_ms < 0 or most <= 0 then
     return {}
   end

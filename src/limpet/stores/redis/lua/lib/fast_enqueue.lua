@@ -1,5 +1,5 @@
 -- Fast path of enqueue: plain jobs that may run at once, all of one lane that is known. It loads no module and does all of
--- the verb or nothing; then the full path follows. A change of lanes, seats, ledger or wake must be made here too.
+-- the verb or nothing; then the full path follows. A change of lanes, turns, find_ledger or wake must be made here too.
 
 local LANE_ID, LANE_RAW, CLASS_RAW, POLICY = 3, 4, 5, 6 -- arguments of a call with one lane and one policy
 local ID, TAIL, META = 6, 7, 8 -- arguments of its job i: three times i further on
@@ -36,7 +36,7 @@ local function may_be_erased(count)
   end
   local seen
   for i = 1, count do
-    local bucket = sub(ARGV[ID + 3 * i], 1, 5)
+    local bucket = sub(ARGV[ID + 3 * i], 1, BUCKET_BYTES)
     if bucket ~= seen and call("EXISTS", K.erased .. bucket) == 1 then
       return true
     end
@@ -72,8 +72,8 @@ end
 -- Write the ids into the ledger, one of them without the module.
 local function write_ledger(first, ids, stored)
   if #ids > 1 then
-    rooms()
-    ledger.write(first, ids, stored)
+    load_modules()
+    find_ledger.write(first, ids, stored)
     return
   end
   local chunk = base.text(floor(first / SLOTS))
@@ -119,10 +119,10 @@ end
 
 -- -- waking
 
-local function tell(ear, message)
-  if ear and ear ~= "" then
-    call("RPUSH", K.mailbox .. ear, message)
-    call("PEXPIRE", K.mailbox .. ear, 60000)
+local function tell(mailbox, message)
+  if mailbox and mailbox ~= "" then
+    call("RPUSH", K.mailbox .. mailbox, message)
+    call("PEXPIRE", K.mailbox .. mailbox, 60000)
   end
 end
 

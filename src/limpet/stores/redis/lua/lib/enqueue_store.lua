@@ -1,6 +1,6 @@
 -- Stores new jobs: what a job is at its first instant, and what a repeated unique job does to the one that is there.
 
-storing = { EXISTING = 0 } -- what a repeated unique job does: see ON_DUPLICATE in enqueue.py
+enqueue_store = { EXISTING = 0 } -- what a repeated unique job does: see ON_DUPLICATE in enqueue.py
 local DEBOUNCE = 2
 
 local NOT_YET = string.rep("\0", 12) -- claimed, and finished
@@ -14,7 +14,7 @@ end
 
 -- What few jobs have: u32 length, msgpack [unique key | nil, its states, its window or -1, what a repetition does, mode,
 -- number of parents], the parents' ids as they were named, large arguments.
-function storing.meta(raw)
+function enqueue_store.meta(raw)
   local head, at = record.piece(raw, 1)
   local key, states, window, on_duplicate, mode, count = unpack(head, 1, 6)
   local named = sub(raw, at, at + ID_BYTES * count - 1)
@@ -31,7 +31,7 @@ local function first_bytes(state, flags)
 end
 
 -- A run is what consecutive jobs of a call have in common; the record of each differs only in seq and tail.
-function storing.run(packed, defs, policies)
+function enqueue_store.run(packed, defs, policies)
   local run = {
     flags = packed[RUN.flags], delay = packed[RUN.delay], due_at = packed[RUN.due_at], expires = packed[RUN.expires],
     def = defs[packed[RUN.lane]], policy = policies[packed[RUN.policy]].id, lane = false, new = 0,
@@ -49,7 +49,7 @@ function storing.run(packed, defs, policies)
   return run
 end
 
-function storing.lane(run)
+function enqueue_store.lane(run)
   run.lane = run.lane or lanes.remember(run.def.id, run.def.raw, run.def.class_raw)
   return run.lane
 end
@@ -66,17 +66,17 @@ local function index_expiry(run, id)
 end
 
 -- A job without parents or key: true when it is new. One command both looks and stores.
-function storing.plain(run, id, seq, tail)
+function enqueue_store.plain(run, id, seq, tail)
   local seq6 = base.b6(seq)
   if call("HSETNX", K.jobs, id, run.first .. seq6 .. run.middle .. tail) == 0 then
     return false
   end
-  local lane = storing.lane(run)
+  local lane = enqueue_store.lane(run)
   run.new = run.new + 1
   if run.state == READY then
     wait_ready(lane, base.b6(run.due) .. seq6 .. id)
   else
-    calendar.schedule(lane, base.b6(run.due) .. seq6 .. id)
+    lanes_due.schedule(lane, base.b6(run.due) .. seq6 .. id)
   end
   index_expiry(run, id)
   return true
@@ -91,12 +91,12 @@ local function count_one(lane, state)
 end
 
 -- Any other new job; `parents` are {id, state}. The state it is in.
-function storing.other(run, id, seq, tail, meta, parents)
-  local lane, state, first, doom, waits = storing.lane(run), run.state, run.first, nil, false
+function enqueue_store.other(run, id, seq, tail, meta, parents)
+  local lane, state, first, doom, waits = enqueue_store.lane(run), run.state, run.first, nil, false
   if #parents > 0 then
     waits, doom = graph.depend(id, meta.named, parents, meta.mode)
     state = waits and BLOCKED or state
-    local flag = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
+    local flag = notes.stand_ins(id, meta.parents, parents) and NOTES or 0
     first = first_bytes(state, run.flags + INPUTS + flag)
   end
   call("HSET", K.jobs, id, first .. base.b6(seq) .. run.middle .. tail)
@@ -119,7 +119,7 @@ function storing.other(run, id, seq, tail, meta, parents)
   if state == READY then
     wait_ready(lane, item)
   elseif state == SCHEDULED then
-    calendar.schedule(lane, item)
+    lanes_due.schedule(lane, item)
   end
   return state
 end
@@ -152,12 +152,12 @@ end
 -- The job leaves the place where it waits.
 local function leave_place(r, stays)
   if r.state == SCHEDULED then
-    calendar.unschedule(lanes.get(r.lane), record.item(r))
+    lanes_due.unschedule(lanes.get(r.lane), record.item(r))
   elseif r.state == READY then
     if not stays then
       call("ZREM", K.ready_aside .. r.lane, record.item(r))
     end
-    waiting.leave_line(r)
+    gates_wait.leave_line(r)
   end
   if r.rare[ADDED.expires_ms] then
     call("ZREM", K.expiring, base.b6(r.rare[ADDED.expires_ms]) .. r.id)
@@ -177,12 +177,12 @@ end
 
 -- The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
 -- stays as it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
-function storing.replace(target, run, tail, meta)
+function enqueue_store.replace(target, run, tail, meta)
   local r = record.load(target)
-  if not r or r.running or r.state > READY or noting.remembers(r) then
+  if not r or r.running or r.state > READY or notes.remembers(r) then
     return
   end
-  local lane, due = storing.lane(run), due_of(run, meta.on_duplicate == DEBOUNCE and tx.now or r.enq)
+  local lane, due = enqueue_store.lane(run), due_of(run, meta.on_duplicate == DEBOUNCE and tx.now or r.enq)
   local state = r.state == BLOCKED and BLOCKED or due > tx.now and SCHEDULED or READY
   local stays = r.state == READY and state == READY and r.lane == lane.id and r.due == due
   leave_place(r, stays)
@@ -194,7 +194,7 @@ function storing.replace(target, run, tail, meta)
   r.state, r.due, r.lane, r.policy, r.attempt, r.held = state, due, lane.id, run.policy, 0, 0
   record.save(r)
   if state == SCHEDULED then
-    calendar.schedule(lane, record.item(r))
+    lanes_due.schedule(lane, record.item(r))
   elseif state == READY and not stays then
     wait_ready(lane, record.item(r))
   end
@@ -203,7 +203,7 @@ end
 -- -- the end
 
 -- Count plain jobs and put everything that is ready into its lane.
-function storing.finish(runs)
+function enqueue_store.finish(runs)
   for _, run in ipairs(runs) do
     if run.new > 0 then
       tx.tally(ENQUEUED, run.new)

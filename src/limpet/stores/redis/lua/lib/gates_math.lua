@@ -2,10 +2,10 @@
 -- Inputs: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
 --         A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
 -- Answer: numbers below 2^53, where doubles are integers and floor(a / b) is exact; whether a gate changed.
-gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52, MOST = 2 ^ 53 - 1}
+gates_math = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52, MOST = 2 ^ 53 - 1}
 do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-  local MOST = gate.MOST -- where counting ends: a sum or a product that is larger is inexact, but never smaller than this
+  local MOST = gates_math.MOST -- where counting ends: a sum or a product that is larger is inexact, but never smaller than this
   local TWENTY_BITS = 2 ^ 20
   local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
   local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
@@ -17,7 +17,7 @@ do
   end
 
   -- How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back.
-  function gate.pace(g, now)
+  function gates_math.pace(g, now)
     local rule = g.rule
     local climbed = (g.pace or FULL) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL / climb_ms(rule))
     if rule.floor then climbed = max(rule.floor, min(g.ceiling or FULL, climbed)) end
@@ -31,26 +31,26 @@ do
 
   -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
   -- that somebody pushed back counts those who start while it climbs.
-  function gate.most_at_once(g, now)
+  function gates_math.most_at_once(g, now)
     local rule = g.rule
     if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end
-    return (g.pace or FULL) < FULL and gate.pace(g, now) < FULL and RAMP_JOBS or nil
+    return (g.pace or FULL) < FULL and gates_math.pace(g, now) < FULL and RAMP_JOBS or nil
   end
 
   -- Whether the gate counts those who pass: they are never held ahead of time.
-  function gate.is_counting(g, now)
-    return (g.rule.interval_us or g.rule.cap or gate.most_at_once(g, now)) ~= nil
+  function gates_math.is_counting(g, now)
+    return (g.rule.interval_us or g.rule.cap or gates_math.most_at_once(g, now)) ~= nil
   end
 
   -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
-  function gate.slots(g, now)
-    local most = gate.most_at_once(g, now) or 0
-    return max(min(1, most), at_pace(most, gate.pace(g, now)))
+  function gates_math.slots(g, now)
+    local most = gates_math.most_at_once(g, now) or 0
+    return max(min(1, most), at_pace(most, gates_math.pace(g, now)))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
   local function thousandths(g, now)
-    return g.rule.floor and max(1, gate.pace(g, now)) or FULL
+    return g.rule.floor and max(1, gates_math.pace(g, now)) or FULL
   end
 
   -- How long what a job of cost 1 takes of the rate needs to come back.
@@ -74,7 +74,7 @@ do
 
   -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
   local function starts(g, now)
-    local whole = gate.tokens(g, now)
+    local whole = gates_math.tokens(g, now)
     return whole < 1 and whole or at_pace(whole - 1, thousandths(g, now)) + 1
   end
 
@@ -86,27 +86,27 @@ do
   -- Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills.
   local function is_current(g, now)
     local name = g.rule.period
-    return name ~= nil and (g.period_ms or 0) >= period.began(name, now)
+    return name ~= nil and (g.period_ms or 0) >= gates_period.began(name, now)
   end
 
   -- What is left of the budget in the current period; below zero when jobs cost more than they had reserved.
-  function gate.left(g, now)
+  function gates_math.left(g, now)
     local cap = g.rule.cap
-    if not cap then return gate.LOTS end
+    if not cap then return gates_math.LOTS end
     return cap - (is_current(g, now) and g.spent or 0)
   end
 
   -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
   local function room_in_budget(g, now)
-    local free, wanted = gate.left(g, now), is_current(g, now) and g.wants or 0
+    local free, wanted = gates_math.left(g, now), is_current(g, now) and g.wants or 0
     return free >= wanted and free or 0
   end
 
   -- How many jobs of cost 1 the gate admits now; LOTS when it has no say. May be below zero under a debt.
-  function gate.room(g, now)
+  function gates_math.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
-    local rule, free = g.rule, gate.LOTS
-    if gate.most_at_once(g, now) then free = max(0, gate.slots(g, now) - (g.used or 0)) end
+    local rule, free = g.rule, gates_math.LOTS
+    if gates_math.most_at_once(g, now) then free = max(0, gates_math.slots(g, now) - (g.used or 0)) end
     if rule.interval_us then free = min(free, starts(g, now)) end
     if rule.cap then free = min(free, room_in_budget(g, now)) end
     local open_until = g.open_until_ms or 0
@@ -118,26 +118,26 @@ do
   end
 
   -- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
-  function gate.is_shut(g, now)
+  function gates_math.is_shut(g, now)
     local open_until = g.open_until_ms or 0
     local is_open = open_until > now or (open_until ~= 0 and (g.probe_token or 0) ~= 0)
     return is_open or g.paused ~= nil or (g.held_until_ms or 0) > now
   end
 
   -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
-  function gate.tokens(g, now)
+  function gates_math.tokens(g, now)
     local interval = g.rule.interval_us
-    if not interval then return gate.LOTS end
+    if not interval then return gates_math.LOTS end
     local debt = max(0, (g.full_at_us or 0) - now * 1000)
     return (g.rule.burst or 1) - ceil(debt / interval)
   end
 
   -- When a shut gate may admit again by the passing of time alone; nil when only an event can open it.
-  function gate.opens_at(g, now)
+  function gates_math.opens_at(g, now)
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
-    local most = gate.most_at_once(g, now)
-    if most and (g.used or 0) >= gate.slots(g, now) then
+    local most = gates_math.most_at_once(g, now)
+    if most and (g.used or 0) >= gates_math.slots(g, now) then
       local wanted = ceil(((g.used or 0) + 1) * FULL / most)
       if not rule.concurrency then wanted = min(FULL, wanted) end -- then it counts nobody
       if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
@@ -145,7 +145,7 @@ do
     end
     local open_until = g.open_until_ms or 0
     if open_until ~= 0 then
-      if (g.probe_token or 0) ~= 0 or open_until >= gate.FOREVER_MS then return nil end
+      if (g.probe_token or 0) ~= 0 or open_until >= gates_math.FOREVER_MS then return nil end
       at = max(at, open_until)
     end
     if rule.interval_us then
@@ -153,19 +153,19 @@ do
       at = max(at, ceil(one_token / 1000))
     end
     if rule.period and room_in_budget(g, now) <= 0 then
-      at = max(at, period.ends(rule.period, max(now, g.period_ms or 0)))
+      at = max(at, gates_period.ends(rule.period, max(now, g.period_ms or 0)))
     end
     return at
   end
 
   -- How many jobs from the front of `costs` pass: each needs one whole token of a rate, where the last may leave a
   -- debt, and all that it costs of a budget.
-  function gate.admits(g, costs, now)
-    local limit, rule = min(gate.room(g, now), #costs), g.rule
+  function gates_math.admits(g, costs, now)
+    local limit, rule = min(gates_math.room(g, now), #costs), g.rule
     local rated, capped = rule.interval_us ~= nil, rule.cap ~= nil
     if limit <= 0 or not (rated or capped) then return max(0, limit) end
-    local token, money = thousandths(g, now), gate.left(g, now)
-    local worth = gate.tokens(g, now) * token
+    local token, money = thousandths(g, now), gates_math.left(g, now)
+    local worth = gates_math.tokens(g, now) * token
     for n = 1, limit do
       if (rated and worth < token) or (capped and money < max(1, costs[n])) then return n - 1 end
       worth, money = worth - costs[n] * FULL, money - costs[n]
@@ -178,14 +178,14 @@ do
     local rule = g.rule
     if not (rule.cap and rule.period) then return false end
     g.spent = min(MOST, (is_current(g, now) and g.spent or 0) + cost)
-    g.period_ms, g.wants = max(g.period_ms or 0, period.began(rule.period, now)), wants
+    g.period_ms, g.wants = max(g.period_ms or 0, gates_period.began(rule.period, now)), wants
     return true
   end
 
   -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
-  function gate.charge(g, costs, token, now)
+  function gates_math.charge(g, costs, token, now)
     local rule, count = g.rule, #costs
-    local slot, probe = gate.most_at_once(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
+    local slot, probe = gates_math.most_at_once(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
     local counted = rule.interval_us ~= nil or rule.cap ~= nil
     if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
     local charges, sum = {}, 0
@@ -203,18 +203,18 @@ do
   end
 
   -- True when a job of this cost does not fit the budget.
-  function gate.is_short(g, cost, now)
+  function gates_math.is_short(g, cost, now)
     local rule = g.rule
-    return rule.cap ~= nil and rule.period ~= nil and gate.left(g, now) < max(1, cost)
+    return rule.cap ~= nil and rule.period ~= nil and gates_math.left(g, now) < max(1, cost)
   end
 
   -- A job of this cost, which nothing else stops, did not fit the budget: nobody passes it. True when the gate changed.
-  function gate.falls_short(g, cost, now)
-    return gate.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
+  function gates_math.falls_short(g, cost, now)
+    return gates_math.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
   end
 
   -- True when the budget is shut for a job of this cost: should it leave those who wait, the next one is looked at.
-  function gate.is_shut_for(g, cost)
+  function gates_math.is_shut_for(g, cost)
     return (g.wants or 0) ~= 0 and g.wants == max(1, cost)
   end
 
@@ -225,7 +225,7 @@ do
 
   -- What a job cost at a gate by its own account (unit -> cost, or nil); nil: what it had reserved stands. One that was
   -- put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
-  function gate.real_cost(rule, spent, unfinished)
+  function gates_math.real_cost(rule, spent, unfinished)
     local said = spent and spent[rule.unit or ""]
     if said == nil and unfinished and rule.cap then return 0 end
     return said
@@ -259,7 +259,7 @@ do
       g.full_at_us, changed = max(0, (g.full_at_us or 0) - back), back > 0
     end
     local spent = g.spent or 0
-    if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) and spent < MOST then
+    if more ~= 0 and rule.period and (g.period_ms or 0) == gates_period.began(rule.period, charged_at) and spent < MOST then
       g.spent, changed = min(MOST, max(0, spent + more)), true
     end
     return changed
@@ -268,7 +268,7 @@ do
   -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
   -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known. `returned`:
   -- what jobs of the same settlement have returned to the rate, to which this one adds.
-  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real, returned)
+  function gates_math.give_back(g, taken, token, verdict, unstarted, now, charged_at, real, returned)
     local slot, cost, probe = taken[2], taken[3] or 0, taken[4]
     local changed = false
     if slot and (g.used or 0) > 0 then
@@ -277,14 +277,14 @@ do
     if unstarted then real = 0 end
     if real then changed = correct(g, cost, real, now, charged_at or now, returned or {}) or changed end
     if not (probe and (g.probe_token or 0) == token) then
-      return gate.learn(g, verdict, now) or changed
+      return gates_math.learn(g, verdict, now) or changed
     end
     g.probe_token = 0
     if verdict == "ok" then
       g.open_until_ms, g.by_hand = 0, false
       forget(g)
     elseif verdict == "failed" then
-      gate.trip(g, now + (g.rule.breaker and g.rule.breaker.cooldown_ms or 60000))
+      gates_math.trip(g, now + (g.rule.breaker and g.rule.breaker.cooldown_ms or 60000))
     end
     return true
   end
@@ -304,7 +304,7 @@ do
     if failed then failures = failures + 1 end
     local all_calls, all_failures = calls + floor(before / TWENTY_BITS), failures + before % TWENTY_BITS
     if failed and all_calls >= (rule.min_calls or 20) and all_failures >= rule.rate * all_calls then
-      gate.trip(g, now + (rule.probe_after_ms or 60000))
+      gates_math.trip(g, now + (rule.probe_after_ms or 60000))
     else
       g.calls = {number, calls, failures, before}
     end
@@ -312,7 +312,7 @@ do
   end
 
   -- Count one outcome; open the breaker when its rule says so. Answers whether the gate changed: not while all is well.
-  function gate.learn(g, verdict, now)
+  function gates_math.learn(g, verdict, now)
     local rule = g.rule.breaker
     if not rule or verdict == "neutral" or (g.open_until_ms or 0) ~= 0 then return false end
     if rule.rate then return learn_rate(g, rule, verdict == "failed", now) end
@@ -327,7 +327,7 @@ do
       if before[n] > now - (rule.within_ms or 60000) then recent[#recent + 1] = before[n] end
     end
     if #recent >= allowed then
-      gate.trip(g, now + (rule.probe_after_ms or 60000))
+      gates_math.trip(g, now + (rule.probe_after_ms or 60000))
       return true
     end
     local count = #recent
@@ -337,41 +337,41 @@ do
   end
 
   -- Open the breaker until `until_ms`, when one probe is let through.
-  function gate.trip(g, until_ms)
+  function gates_math.trip(g, until_ms)
     forget(g)
     g.open_until_ms, g.probe_token, g.opened, g.by_hand = until_ms, 0, (g.opened or 0) + 1, false
   end
 
   -- The job under `token` was told that there is no money left: open, until one job probes it. Jobs that were under way
   -- with it say nothing new, and prolong nothing.
-  function gate.cut_off(g, until_ms, token, now)
+  function gates_math.cut_off(g, until_ms, token, now)
     local probe = g.probe_token or 0
-    if token == probe or (probe == 0 and (g.open_until_ms or 0) <= now) then gate.trip(g, until_ms) end
+    if token == probe or (probe == 0 and (g.open_until_ms or 0) <= now) then gates_math.trip(g, until_ms) end
   end
 
   -- Close the breaker and forget its failures.
-  function gate.reset(g)
+  function gates_math.reset(g)
     forget(g)
     g.open_until_ms, g.probe_token, g.by_hand = 0, 0, false
   end
 
   -- Admit nobody before `until_ms`; a longer hold stays.
-  function gate.hold(g, until_ms)
+  function gates_math.hold(g, until_ms)
     g.held_until_ms = max(g.held_until_ms or 0, until_ms)
   end
 
   -- Somebody told the job under `token` to come back later: the gate is held, and goes slower after that.
   -- A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
   -- adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
-  function gate.push_back(g, until_ms, token, now)
+  function gates_math.push_back(g, until_ms, token, now)
     local rule = g.rule
-    gate.hold(g, until_ms)
+    gates_math.hold(g, until_ms)
     local held = g.held_until_ms
     if rule.interval_us then
       g.full_at_us = max(g.full_at_us or 0, later(held * 1000, (rule.burst or 1) - 1, rule.interval_us))
     end
     if token > (g.cut_token or 0) then
-      g.pace = rule.floor and max(rule.floor, floor(gate.pace(g, now) / 2)) or 0
+      g.pace = rule.floor and max(rule.floor, floor(gates_math.pace(g, now) / 2)) or 0
       g.paced_at_ms, g.cut_token = held, (now + 1) * 2048 - 1
     elseif (g.pace or FULL) < FULL then
       g.paced_at_ms = max(g.paced_at_ms or 0, held)
@@ -394,11 +394,11 @@ do
   end
 
   -- True when forgetting the gate changes nothing, so that a janitor may delete it.
-  function gate.is_blank(g, now)
+  function gates_math.is_blank(g, now)
     return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
       and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
       and (g.full_at_us or 0) <= now * 1000 and not (((g.spent or 0) ~= 0 or (g.told or 0) ~= 0) and is_current(g, now))
-      and (g.ceiling or FULL) == FULL and gate.pace(g, now) == FULL and not remembers(g, now)
+      and (g.ceiling or FULL) == FULL and gates_math.pace(g, now) == FULL and not remembers(g, now)
   end
 
   -- When the bucket is full under another rate: tokens that were taken stay taken, and come back at the new rate. A
@@ -419,7 +419,7 @@ do
   end
 
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
-  function gate.change(g, change, now)
+  function gates_math.change(g, change, now)
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
@@ -430,10 +430,10 @@ do
     if change.pause then g.paused = change.pause end
     if change.resume then g.paused, g.draining = nil, nil end
     if change.drain ~= nil then g.draining = change.drain end
-    if change.hold_ms then gate.hold(g, now + change.hold_ms) end
+    if change.hold_ms then gates_math.hold(g, now + change.hold_ms) end
     if change.ceiling then g.ceiling = max(1, min(FULL, change.ceiling)) end
     if change.trip_ms then
-      gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms))
+      gates_math.trip(g, min(gates_math.FOREVER_MS, now + change.trip_ms))
       g.by_hand = true
     end
     if change.reset then
@@ -442,7 +442,7 @@ do
         g.full_at_us = min(g.full_at_us or 0, later(now * 1000, (rule.burst or 1) - 1, rule.interval_us))
         g.ruled_at_ms = now
       end
-      gate.reset(g)
+      gates_math.reset(g)
       g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
     end
     return g
@@ -485,13 +485,13 @@ do
     local rule = g.rule
     if not rule or not fits(rule, RULE_TYPES) or not rule.key then return false end
     if rule.breaker and not fits(rule.breaker, BREAKER_TYPES) then return false end
-    if rule.period and not period.is_known(rule.period) then return false end
+    if rule.period and not gates_period.is_known(rule.period) then return false end
     if g.failed_at_ms and not numbers(g.failed_at_ms) then return false end
     return not g.calls or (#g.calls == 4 and numbers(g.calls))
   end
 
   -- A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why.
-  function gate.decode(bytes, key)
+  function gates_math.decode(bytes, key)
     local ok, g, more = pcall(cmsgpack.unpack, bytes)
     if ok and more == nil and sound(g) then return g end
     local reason = "its record cannot be decoded"
@@ -523,7 +523,7 @@ do
   end
 
   -- The bytes to store: msgspec.msgpack reads them as a Gate.
-  function gate.encode(g)
+  function gates_math.encode(g)
     local map = {rule = rule_map(g.rule), paused = g.paused}
     keep(map, g, "declared", true)
     keep(map, g, "draining", false)

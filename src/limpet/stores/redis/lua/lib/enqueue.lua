@@ -1,6 +1,6 @@
 -- Takes the jobs of one call in: everything that could refuse them is looked at first, then all are stored.
 
-arrival = {}
+enqueue = {}
 
 local NO_META = { parents = {} }
 local PLACES = 3 -- of the gates of a class: the store, its queue, its task
@@ -30,7 +30,7 @@ local function read(from)
   local defs, policies, jobs_at = read_definitions(head, from + 1)
   local count, runs, run_of, ids, metas = (#ARGV - jobs_at + 1) / 3, {}, {}, {}, {}
   for _, packed in ipairs(head.runs) do
-    local run = storing.run(packed, defs, policies)
+    local run = enqueue_store.run(packed, defs, policies)
     runs[#runs + 1] = run
     for _ = 1, packed[RUN.jobs] do
       run_of[#run_of + 1] = run
@@ -40,7 +40,7 @@ local function read(from)
     ids[i] = ARGV[jobs_at + 3 * i - 3]
     local meta = ARGV[jobs_at + 3 * i - 1]
     if meta ~= "" then
-      metas[i] = storing.meta(meta)
+      metas[i] = enqueue_store.meta(meta)
     end
   end
   c = {
@@ -62,9 +62,9 @@ local function find_drains()
       places[#places + 1] = def.class.gates[place]
     end
   end
-  gating.load(places)
+  gates.load(places)
   for _, key in ipairs(places) do
-    local found = gating.get(key)
+    local found = gates.get(key)
     if found and found.draining then
       c.draining[key], c.careful = true, true
     end
@@ -89,7 +89,7 @@ local function meet()
       local meta = c.metas[i] or NO_META
       local holder = meta.key and not known[id] and (taken[meta.key] or unique.holder(meta.key))
       if holder then
-        alias[id], c.replaces[i] = holder, meta.on_duplicate ~= storing.EXISTING or nil
+        alias[id], c.replaces[i] = holder, meta.on_duplicate ~= enqueue_store.EXISTING or nil
       elseif meta.key and not known[id] then
         taken[meta.key] = id
       end
@@ -150,7 +150,7 @@ local function declare()
     end
   end
   for _, rule in ipairs(c.head.rules) do
-    change.declare(rule)
+    gates_change.declare(rule)
   end
 end
 
@@ -182,8 +182,8 @@ local function store_all(first)
     if is_new then
       local run, tail, meta, state = c.run_of[i], ARGV[c.tails_at + 3 * i - 3], c.metas[i], nil
       if meta then
-        state = storing.other(run, id, first + i - 1, tail, meta, parents_of(meta))
-      elseif storing.plain(run, id, first + i - 1, tail) then
+        state = enqueue_store.other(run, id, first + i - 1, tail, meta, parents_of(meta))
+      elseif enqueue_store.plain(run, id, first + i - 1, tail) then
         state = run.state
       end
       c.states[i], c.stored[i], c.state_of[id] = state, state and true, state
@@ -195,7 +195,7 @@ end
 local function replace_all()
   for i, id in ipairs(c.ids) do
     if c.replaces[i] then
-      storing.replace(c.alias[id], c.run_of[i], ARGV[c.tails_at + 3 * i - 3], c.metas[i])
+      enqueue_store.replace(c.alias[id], c.run_of[i], ARGV[c.tails_at + 3 * i - 3], c.metas[i])
     end
   end
 end
@@ -210,7 +210,7 @@ local function join_flows(first)
       end
     end
     if low then
-      flows.join(flow, first + low - 1, first + high - 1)
+      find_flows.join(flow, first + low - 1, first + high - 1)
     end
   end
 end
@@ -233,12 +233,12 @@ local function answer()
 end
 
 -- The jobs that the arguments from `from` on describe; its answer.
-function arrival.all(from)
+function enqueue.all(from)
   read(from)
   find_drains()
   c.crowds = depth.crowds(c.defs, c.head)
   c.careful = c.careful or depth.full(c.crowds, c.run_of) ~= nil
-  c.gone = call("EXISTS", K.erased_until) == 1 and erasing.remembered(c.ids) or {}
+  c.gone = call("EXISTS", K.erased_until) == 1 and prune.remembered(c.ids) or {}
   if c.careful then
     meet()
     local refused = refusal()
@@ -256,9 +256,9 @@ function arrival.all(from)
   declare()
   store_all(first)
   replace_all()
-  ledger.write(first, c.ids, c.stored)
+  find_ledger.write(first, c.ids, c.stored)
   join_flows(first)
-  storing.finish(c.runs)
+  enqueue_store.finish(c.runs)
   tx.finish()
   return answer()
 end

@@ -1,13 +1,13 @@
 -- The gates that one verb reads and changes, each read once; what waits at them is looked at when the verb ends.
 
-gating = {}
+gates = {}
 tx.gated = true -- tx.finish settles the gates
 local known, changed, touched = {}, {}, {}
 local shut = {} -- those that changed and had no room at first: when time alone would have opened them
 local before = {} -- those that changed as they were at first, as far as it can be news
 
 -- Read several gates at once.
-function gating.load(keys)
+function gates.load(keys)
   local missing = {}
   for _, key in ipairs(keys) do
     if known[key] == nil then
@@ -17,15 +17,15 @@ function gating.load(keys)
   end
   for i, raw in ipairs(base.mget(K.gates, missing)) do
     if raw then
-      known[missing[i]] = gate.decode(raw, missing[i])
+      known[missing[i]] = gates_math.decode(raw, missing[i])
     end
   end
 end
 
 -- The gate of that key, or nil.
-function gating.get(key)
+function gates.get(key)
   if known[key] == nil then
-    gating.load({ key })
+    gates.load({ key })
   end
   return known[key] or nil
 end
@@ -45,11 +45,11 @@ local function is_quiet(was, g)
 end
 
 -- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
-function gating.edit(key)
-  local found = gating.get(key)
+function gates.edit(key)
+  local found = gates.get(key)
   if found and not changed[key] then
     before[key] = facts(found)
-    shut[key] = gate.room(found, tx.now) <= 0 and (gate.opens_at(found, tx.now) or math.huge) or nil
+    shut[key] = gates_math.room(found, tx.now) <= 0 and (gates_math.opens_at(found, tx.now) or math.huge) or nil
   elseif not found then
     found = { rule = { key = key } }
     known[key] = found
@@ -59,12 +59,12 @@ function gating.edit(key)
 end
 
 -- Look again at the end whether those who wait at this gate can go on.
-function gating.touch(key)
+function gates.touch(key)
   touched[key] = true
 end
 
 -- Forget a gate.
-function gating.drop(key)
+function gates.drop(key)
   known[key], changed[key], touched[key] = false, nil, nil
   call("HDEL", K.gates, key)
   call("SREM", K.bounded, key)
@@ -72,7 +72,7 @@ function gating.drop(key)
 end
 
 -- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
-function gating.arm(key, opens)
+function gates.arm(key, opens)
   if opens then
     call("ZADD", K.timers, opens, TIMER_GATE .. key)
   else
@@ -81,12 +81,12 @@ function gating.arm(key, opens)
 end
 
 -- When the last of these gates that is shut opens; nil when none is, or time alone does not open them all.
-function gating.opens_at(keys)
+function gates.opens_at(keys)
   local last = nil
   for _, key in ipairs(keys) do
-    local found = gating.get(key)
-    if found and gate.room(found, tx.now) <= 0 then
-      local at = gate.opens_at(found, tx.now)
+    local found = gates.get(key)
+    if found and gates_math.room(found, tx.now) <= 0 then
+      local at = gates_math.opens_at(found, tx.now)
       if not at then
         return nil
       end
@@ -101,10 +101,10 @@ end
 local function openings()
   local opened, sooner = {}, {}
   for key, was in pairs(shut) do
-    local free = gate.room(known[key], tx.now)
+    local free = gates_math.room(known[key], tx.now)
     if free > 0 then
       opened[key] = min(free, 64)
-    elseif (gate.opens_at(known[key], tx.now) or math.huge) < was then
+    elseif (gates_math.opens_at(known[key], tx.now) or math.huge) < was then
       sooner[key] = true
     end
   end
@@ -112,13 +112,13 @@ local function openings()
 end
 
 -- Write the gates that changed; whoever can go on because of them is woken, and who cannot is timed.
-function gating.settle()
+function gates.settle()
   local opened, sooner = openings()
   if next(opened) then
-    waiting.wake_classes(opened)
+    gates_wait.wake_classes(opened)
   end
   if next(sooner) then
-    waiting.time_classes(sooner)
+    gates_wait.time_classes(sooner)
   end
   local keys = {}
   for key in pairs(touched) do
@@ -128,18 +128,18 @@ function gating.settle()
   local events = {}
   for _, key in ipairs(keys) do
     if base.begins(key, "limit:") then
-      local opens = waiting.wake(key)
-      gating.arm(key, opens)
+      local opens = gates_wait.wake(key)
+      gates.arm(key, opens)
       if opens and sooner[key] then
-        waiting.time_lanes(key, opens)
+        gates_wait.time_lanes(key, opens)
       end
     end
     if changed[key] then
       local body = known[key]
-      for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
+      for _, event in ipairs(is_quiet(before[key], body) and {} or gates_events.of(before[key], body, tx.now)) do
         events[#events + 1] = event
       end
-      call("HSET", K.gates, key, gate.encode(body))
+      call("HSET", K.gates, key, gates_math.encode(body))
       call(body.draining and "SADD" or "SREM", K.draining, key)
       if base.begins(key, "queue:") then
         call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", K.bounded, key)
@@ -147,6 +147,6 @@ function gating.settle()
     end
   end
   if #events > 0 then
-    news.log(events)
+    gates_events.log(events)
   end
 end

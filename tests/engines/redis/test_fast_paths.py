@@ -1,4 +1,4 @@
-"""A short way leaves the store exactly as the long way does: every key, byte for byte."""
+"""A fast path leaves the store exactly as the full path does: every key, byte for byte."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ class Walk:
             await self.bench.change(ruled, GateChange("limit:smtp", ceiling=self.rng.choice([250, 1_000])))
 
 
-def long_way(name: str) -> Any:
-    return script(name, short_way=False)
+def full_path(name: str) -> Any:
+    return script(name, fast_path=False)
 
 
 @pytest.mark.parametrize("seed", [0, 1, *in_matrix("further seeds of the same walk", *range(2, 8))])
-async def test_the_short_ways_leave_what_the_long_ways_leave(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_fast_paths_leave_what_the_full_paths_leave(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     server = shared(REDIS)
-    ways: dict[str, Callable[[str], Any]] = {"short": script, "long": long_way}
+    paths: dict[str, Callable[[str], Any]] = {"fast": script, "full": full_path}
     left, said = [], []
-    for name, chosen in ways.items():
-        for room in (claim, enqueue, settle):
-            monkeypatch.setattr(room, "script", chosen)
+    for name, chosen in paths.items():
+        for module in (claim, enqueue, settle):
+            monkeypatch.setattr(module, "script", chosen)
         walk = Walk(server, f"{name}-{seed}", seed)
         await walk.go(150)
         found = everything(server, f"{name}-{seed}")
@@ -128,8 +128,8 @@ async def test_the_short_ways_leave_what_the_long_ways_leave(seed: int, monkeypa
         said.append(walk.said)
     assert said[0] == said[1]
     assert left[0].keys() == left[1].keys()
-    short, long = ({key: comparable(value) for key, value in each.items()} for each in left)
-    assert {key: (short[key], long[key]) for key in short if short[key] != long[key]} == {}
+    fast, full = ({key: comparable(value) for key, value in each.items()} for each in left)
+    assert {key: (fast[key], full[key]) for key in fast if fast[key] != full[key]} == {}
 
 
 def comparable(value: Any) -> Any:
@@ -142,7 +142,7 @@ def comparable(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["enqueue", "claim", "settle"])
-def test_each_short_way_is_taken_by_its_verb(verb: str) -> None:
-    text = "\n".join(source(f"lib/short_{verb}.lua").splitlines()[-8:])
+def test_each_fast_path_is_taken_by_its_verb(verb: str) -> None:
+    text = "\n".join(source(f"lib/fast_{verb}.lua").splitlines()[-8:])
     assert text in script(verb).text
-    assert text not in long_way(verb).text
+    assert text not in full_path(verb).text

@@ -1,7 +1,7 @@
 -- Promise: the events of core/text/gate_events.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
 -- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
 -- Answer: events as {kind, facts}; facts are the text of a JSON object. A budget notes what was told of it.
-news = {}
+gates_events = {}
 
 local function event(kind, g, names, ...)
   local facts = { '{"gate":' .. cjson.encode(g.rule.key) }
@@ -21,7 +21,7 @@ local SHORT = 8 -- the bit of `told` for a budget that somebody waits for; 1, 2 
 -- Each thing is told once in a period, while the cap stays: what jobs reserve and give back lets a busy budget pass its
 -- marks up and down all day.
 local function of_budget(before, g, now, found)
-  local cap, spent = g.rule.cap, g.rule.cap - gate.left(g, now)
+  local cap, spent = g.rule.cap, g.rule.cap - gates_math.left(g, now)
   local same = before.rule and before.rule.cap == cap
   if same and (before.period_ms or 0) == (g.period_ms or 0) and (before.spent or 0) == (g.spent or 0)
     and (before.wants or 0) == (g.wants or 0)
@@ -49,7 +49,7 @@ local function of_budget(before, g, now, found)
 end
 
 -- The events of one script that changed a gate.
-function news.of(before, g, now)
+function gates_events.of(before, g, now)
   local found, open_until, held = {}, g.open_until_ms or 0, g.held_until_ms or 0
   before = before or {}
   if (g.opened or 0) > (before.opened or 0) then
@@ -70,7 +70,7 @@ function news.of(before, g, now)
 end
 
 -- Add events to their log, as append.lua does with what it is given.
-function news.log(events)
+function gates_events.log(events)
   local last = call("HINCRBY", K.meta, "log", #events)
   for i, each in ipairs(events) do
     local kind, facts = each[1], each[2]

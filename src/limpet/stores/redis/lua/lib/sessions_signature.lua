@@ -1,6 +1,6 @@
 -- Which classes a worker can run: decided once per pair of class and signature, and remembered on both sides.
 
-signature = {}
+sessions_signature = {}
 
 local function includes(list, value)
   for _, each in ipairs(list) do
@@ -36,7 +36,7 @@ local function match(sig, kind, serves, class)
 end
 
 -- A class is new: which of the known signatures can run it?
-function signature.meet_class(kind, class)
+function sessions_signature.meet_class(kind, class)
   local body, all = unpack_(class), call("HGETALL", K.signatures)
   for i = 1, #all, 2 do
     match(all[i], kind, unpack_(all[i + 1]), body)
@@ -44,7 +44,7 @@ function signature.meet_class(kind, class)
 end
 
 -- The class is gone.
-function signature.forget_class(kind)
+function sessions_signature.forget_class(kind)
   for _, sig in ipairs(call("SMEMBERS", K.class_signatures .. kind)) do
     call("SREM", K.signature_classes .. sig, kind)
   end
@@ -52,7 +52,7 @@ function signature.forget_class(kind)
 end
 
 -- A signature may be new: which of the known classes can it run?
-function signature.meet(sig, serves)
+function sessions_signature.meet(sig, serves)
   if call("HSETNX", K.signatures, sig, serves) == 1 then
     local body, all = unpack_(serves), call("HGETALL", K.classes)
     for i = 1, #all, 2 do
@@ -62,7 +62,7 @@ function signature.meet(sig, serves)
 end
 
 -- Nobody has this signature any more.
-function signature.forget(sig)
+function sessions_signature.forget(sig)
   for _, kind in ipairs(call("SMEMBERS", K.signature_classes .. sig)) do
     call("SREM", K.class_signatures .. kind, sig)
   end

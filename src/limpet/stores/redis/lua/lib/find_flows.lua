@@ -1,10 +1,10 @@
 -- Remembers which jobs are of which flow: ranges of arrival numbers (RANGE), whose ids the ledger knows. What is
 -- blank there has left its flow. The first job of a range is stored, so a flow without ranges has no jobs and is gone.
 
-flows = {}
+find_flows = {}
 
 -- The jobs that arrived under these numbers are of this flow; at least the first is stored.
-function flows.join(flow, first, last)
+function find_flows.join(flow, first, last)
   call("ZADD", K.flow_ranges .. flow, 0, base.b6(first) .. base.b6(last))
   call("ZADD", K.flows, 0, flow)
 end
@@ -12,7 +12,7 @@ end
 -- A range begins with a job that is stored, or is no more; the last number of it.
 local function tidy(key, range)
   local first, last = struct.unpack(RANGE.format, range)
-  local stored = ledger.first(first, last)
+  local stored = find_ledger.first(first, last)
   if stored ~= first then
     call("ZREM", key, range)
     if stored then
@@ -23,17 +23,17 @@ local function tidy(key, range)
 end
 
 -- True when a job of this flow that arrived under this number is found there. With `mend` it is then.
-function flows.knows(flow, seq, mend)
+function find_flows.knows(flow, seq, mend)
   local range = call("ZREVRANGEBYLEX", K.flow_ranges .. flow, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
   local known = range and base.n6(range, RANGE.last.at) >= seq and call("ZSCORE", K.flows, flow)
   if not known and mend then
-    flows.join(flow, seq, seq)
+    find_flows.join(flow, seq, seq)
   end
   return known and true or false
 end
 
 -- Jobs of this flow that had these numbers are erased, and blank in the ledger.
-function flows.leave(flow, seqs)
+function find_flows.leave(flow, seqs)
   local key, seen = K.flow_ranges .. flow, 0
   table.sort(seqs)
   for _, seq in ipairs(seqs) do

@@ -6,11 +6,11 @@ local MAX_SET_ASIDE = 256 -- and lanes that turn out shut or empty: a hundred th
 local LEAST = 9 -- the least urgent priority
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
-taking = {}
+take = {}
 local t -- the claim that is being filled
 
 -- Begin: `sig` says what the worker can run, `least` the least urgent priority that it asks for.
-function taking.begin(sig, limit, slots, least)
+function take.begin(sig, limit, slots, least)
   t = {
     sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least, most = 0,
     rows = {}, leases = {}, tokens = {}, charges = {}, hard = {}, moved = {},
@@ -22,19 +22,19 @@ function taking.begin(sig, limit, slots, least)
     floors = {}, -- class -> priority below which it has given all it can
     serves = {}, read = {}, cut = false, chosen = false,
   }
-  taking.claim = t
+  take.claim = t
   return t
 end
 
 -- -- gates
 
 -- The gates of a class that exist.
-function taking.class_gates(class)
+function take.class_gates(class)
   if not class.found then
     class.found = {}
-    gating.load(class.gates)
+    gates.load(class.gates)
     for _, key in ipairs(class.gates) do
-      class.found[#class.found + 1] = gating.get(key)
+      class.found[#class.found + 1] = gates.get(key)
     end
   end
   return class.found
@@ -44,35 +44,35 @@ end
 local function gates_of(lane)
   local class = tx.class(lane.kind)
   if not lane.keyed then
-    return taking.class_gates(class)
+    return take.class_gates(class)
   end
   if not lane.found then
     lane.found = {}
-    for _, found in ipairs(taking.class_gates(class)) do
+    for _, found in ipairs(take.class_gates(class)) do
       lane.found[#lane.found + 1] = found
     end
-    gating.load(lanes.gates(lane))
+    gates.load(lanes.gates(lane))
     for _, key in ipairs(lanes.gates(lane)) do
-      lane.found[#lane.found + 1] = gating.get(key)
+      lane.found[#lane.found + 1] = gates.get(key)
     end
   end
   return lane.found
 end
 
-function taking.room(ruling)
+function take.room(ruling)
   local free = base.LOTS
   for _, each in ipairs(ruling) do
-    free = min(free, gate.room(each, tx.now))
+    free = min(free, gates_math.room(each, tx.now))
   end
   return free
 end
 
 -- Jobs under a limit are never held ahead of time.
-function taking.must_start(class)
+function take.must_start(class)
   if class.starts == nil then
     class.starts = class.limited or class.keyed
-    for _, each in ipairs(taking.class_gates(class)) do
-      class.starts = class.starts or gate.is_counting(each, tx.now)
+    for _, each in ipairs(take.class_gates(class)) do
+      class.starts = class.starts or gates_math.is_counting(each, tx.now)
     end
   end
   return class.starts
@@ -92,8 +92,8 @@ local function skip_lane(lane)
 end
 
 -- A class gives nothing to this claim. When its gates are shut, time may open them.
-function taking.skip_class(class)
-  local at = gating.opens_at(class.gates)
+function take.skip_class(class)
+  local at = gates.opens_at(class.gates)
   t.reopening = at and min(t.reopening or at, at) or t.reopening
   t.skipped[class.kind] = true
 end
@@ -102,26 +102,26 @@ end
 local function park(lane)
   skip_lane(lane)
   for _, key in ipairs(lanes.gates(lane)) do
-    local found = gating.get(key)
-    if found and gate.room(found, tx.now) <= 0 then
+    local found = gates.get(key)
+    if found and gates_math.room(found, tx.now) <= 0 then
       t.set_aside = t.set_aside + 1
-      waiting.park(lane, key)
-      waiting.wake_now(lanes.gates(lane))
+      gates_wait.park(lane, key)
+      gates_wait.wake_now(lanes.gates(lane))
       return
     end
   end
-  taking.skip_class(tx.class(lane.kind))
+  take.skip_class(tx.class(lane.kind))
 end
 
 -- How many jobs of a lane may be looked at; 0 when a gate or the want of a slot stops it.
-function taking.allowance(lane, count)
-  local free = taking.room(gates_of(lane))
+function take.allowance(lane, count)
+  local free = take.room(gates_of(lane))
   if free <= 0 then
     park(lane)
     return 0
   end
   local asked = min(count, free)
-  if taking.must_start(tx.class(lane.kind)) then
+  if take.must_start(tx.class(lane.kind)) then
     asked = min(asked, t.slots)
   end
   if asked <= 0 then -- no slot is left for it: that says nothing about what the lane holds
@@ -131,11 +131,11 @@ function taking.allowance(lane, count)
 end
 
 -- The lane is empty: it rests, and a wake that it was given for nothing is passed on.
-function taking.rest(lane)
+function take.rest(lane)
   t.set_aside = t.set_aside + 1
   lanes.rest(lane)
   skip_lane(lane)
-  waiting.wake_now(lanes.gates(lane))
+  gates_wait.wake_now(lanes.gates(lane))
 end
 
 -- How long a job of this policy may run at most, as text; "-" is for ever.
@@ -198,7 +198,7 @@ end
 local function admit(ruling, costs, count, most)
   local admitted = max(0, min(count, most))
   for _, each in ipairs(ruling) do
-    admitted = min(admitted, gate.admits(each, costs[unit_of(each.rule)], tx.now))
+    admitted = min(admitted, gates_math.admits(each, costs[unit_of(each.rule)], tx.now))
   end
   return admitted
 end
@@ -208,7 +208,7 @@ local function stop(ruling, costs, admitted)
   local stopping = {}
   for _, each in ipairs(ruling) do
     local of_unit = costs[unit_of(each.rule)]
-    if gate.admits(each, of_unit, tx.now) == admitted then
+    if gates_math.admits(each, of_unit, tx.now) == admitted then
       stopping[#stopping + 1] = { each, of_unit[admitted + 1] }
     end
   end
@@ -221,12 +221,12 @@ local function fall_short(stopping)
     return
   end
   for _, each in ipairs(stopping) do
-    if not gate.is_short(each[1], each[2], tx.now) then
+    if not gates_math.is_short(each[1], each[2], tx.now) then
       return
     end
   end
   for _, each in ipairs(stopping) do
-    gate.falls_short(gating.edit(each[1].rule.key), each[2], tx.now)
+    gates_math.falls_short(gates.edit(each[1].rule.key), each[2], tx.now)
   end
 end
 
@@ -235,8 +235,8 @@ local function charge(rows, ruling, costs)
   local probe = false
   for _, each in ipairs(ruling) do
     local rule = each.rule
-    if rule.breaker or (each.open_until_ms or 0) > 0 or gate.is_counting(each, tx.now) then
-      local taken = gate.charge(gating.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
+    if rule.breaker or (each.open_until_ms or 0) > 0 or gates_math.is_counting(each, tx.now) then
+      local taken = gates_math.charge(gates.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
       for i, one in ipairs(taken) do
         local heap = t.charges[rows[i].id] or {}
         heap[#heap + 1], t.charges[rows[i].id] = one, heap
@@ -248,7 +248,7 @@ local function charge(rows, ruling, costs)
 end
 
 -- How many may run at once under the tightest of these gates; 0 when none of them says so.
-function taking.together(ruling)
+function take.together(ruling)
   local least = 0
   for _, each in ipairs(ruling) do
     local most = each.rule.concurrency
@@ -263,7 +263,7 @@ end
 local function usable_of(lane, rows)
   local usable, slots = {}, t.slots
   for _, row in ipairs(rows) do
-    if row.raw and not front.leaves(row, lane) then
+    if row.raw and not take_front.leaves(row, lane) then
       if row.lost > 0 and slots <= 0 then
         row.stays = true
         skip_lane(lane)
@@ -289,7 +289,7 @@ end
 -- Nothing of the lane passes its gates.
 local function turn_away(lane, ruling, stopping)
   fall_short(stopping)
-  if taking.room(ruling) <= 0 then
+  if take.room(ruling) <= 0 then
     park(lane)
   else
     skip_lane(lane)
@@ -310,14 +310,14 @@ local function hold(usable, ruling, costs)
 end
 
 -- Take as many of `rows`, which are the first of the lane, as its gates admit; how many it was.
-function taking.start(lane, rows)
+function take.start(lane, rows)
   local class, usable, ruling = tx.class(lane.kind), usable_of(lane, rows), gates_of(lane)
   local costs, found = costs_of(usable, ruling), #usable
-  local must_start = taking.must_start(class)
+  local must_start = take.must_start(class)
   local admitted = admit(ruling, costs, found, must_start and t.slots or base.LOTS)
   local stopping = admitted < found and stop(ruling, costs, admitted) or NOTHING
   keep_back(usable, costs, admitted)
-  front.remove(lane, rows)
+  take_front.remove(lane, rows)
   if admitted <= 0 then
     if found > 0 then
       turn_away(lane, ruling, stopping)
@@ -326,7 +326,7 @@ function taking.start(lane, rows)
   end
   local suspects = hold(usable, ruling, costs)
   fall_short(stopping)
-  local together = taking.together(ruling)
+  local together = take.together(ruling)
   for _, row in ipairs(usable) do
     row.together = together
     t.rows[#t.rows + 1] = row
@@ -339,15 +339,15 @@ function taking.start(lane, rows)
 end
 
 -- Take up to `count` jobs of one lane.
-function taking.lane(lane, count)
-  local asked = taking.allowance(lane, count)
+function take.lane(lane, count)
+  local asked = take.allowance(lane, count)
   if asked <= 0 then
     return 0
   end
-  local rows, all = front.seen(lane, asked)
-  local taken = #rows > 0 and taking.start(lane, rows) or 0
+  local rows, all = take_front.seen(lane, asked)
+  local taken = #rows > 0 and take.start(lane, rows) or 0
   if all and lanes.empty(lane) then
-    taking.rest(lane)
+    take.rest(lane)
   end
   return taken
 end
@@ -374,7 +374,7 @@ local function fill()
     if t.set_aside >= MAX_SET_ASIDE then
       return true
     end
-    local list, prio = choosing.candidates()
+    local list, prio = choose.candidates()
     if #list == 0 then
       return false
     end
@@ -387,16 +387,16 @@ local function fill()
     if #list == 0 then
       t.set_aside = t.set_aside + 1
     elseif #list == 1 and not t.cut and not t.chosen then
-      taking.lane(lanes.get(list[1].id), t.left)
+      take.lane(lanes.get(list[1].id), t.left)
     else
-      sharing.fairly(list, prio)
+      turns_share.fairly(list, prio)
     end
   end
   return t.left > 0
 end
 
 -- The same, where up to `aged` jobs are taken first, of the priority `most` and less urgent ones.
-function taking.fill(aged, most)
+function take.fill(aged, most)
   if aged == 0 then
     return fill()
   end
@@ -411,7 +411,7 @@ end
 -- -- the lease
 
 -- Write the leases that cover all that was taken.
-function taking.lease(session)
+function take.lease(session)
   local running = {}
   for class, count in pairs(t.moved) do
     tx.move(class, READY, RUNNING, count)

@@ -1,5 +1,5 @@
--- The short way of settle, without a room: first tries of one claim and one lane that simply worked. It does all of the
--- verb or nothing, and then the long way follows. A change of settle or of the index of finished jobs changes this, too.
+-- Fast path of settle: first tries of one claim and one lane that simply worked. It loads no module and does all of the verb
+-- or nothing; then the full path follows. A change of settle or of the index of finished jobs must be made here too.
 
 -- What is to be written, if all of these jobs are held by the token, are of one lane, and are first tries that need no more
 -- than a change of state: ids; records and results, each with its id in front; and the lane.
@@ -67,13 +67,16 @@ local function write(ids, stored, results, class, lease, token, instant)
 end
 
 -- One group of successes, which was not settled before; and no repair counts, which must see all changes.
-local kind, token, now, receipt = sub(ARGV[5], 1, 1), sub(ARGV[5], 2, 8), nil, nil
-if #ARGV[5] == 10 and (kind == "s" or kind == "S") then
-  local meta = call("HMGET", K.meta, "layout", "token", "swept", "recount")
-  receipt = call("HGET", K.receipts .. ARGV[2], "settle")
-  if tonumber(meta[1]) == base.LAYOUT and not (receipt and sub(receipt, 1, #ARGV[3] + 1) == ARGV[3] .. " ") then
-    now = base.now(meta[2], meta[3])
-    now = tonumber(meta[4] or 0) <= now and now
+local kind, token, now
+if #ARGV[5] == GROUP.size then
+  kind, token = struct.unpack(GROUP.kind_to_token.format, ARGV[5])
+end
+if kind == "s" or kind == "S" then
+  local layout, last_token, swept, recount = unpack(call("HMGET", K.meta, "layout", "token", "swept", "recount"))
+  local receipt = call("HGET", K.receipts .. ARGV[2], "settle")
+  if tonumber(layout) == base.LAYOUT and not (receipt and base.begins(receipt, ARGV[3] .. " ")) then
+    now = base.now(last_token, swept)
+    now = tonumber(recount or 0) <= now and now
   end
 end
 if now then
@@ -89,9 +92,9 @@ if now then
     call("HSET", K.receipts .. ARGV[2], "settle", ARGV[3] .. " " .. answer)
     call("PEXPIRE", K.receipts .. ARGV[2], 3600000)
     if kept > keep then
-      rooms()
+      load_modules()
       tx.begin()
-      erasing.trim(class[CLASS.queue], SUCCEEDED, keep, 2 * #ids)
+      prune.trim(class[CLASS.queue], SUCCEEDED, keep, 2 * #ids)
       tx.finish()
     end
     return answer

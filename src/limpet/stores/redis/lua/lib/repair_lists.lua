@@ -1,8 +1,8 @@
 -- The lists of a repair: what stands in a list stands for a job, or goes.
 
-listing = {}
+repair_lists = {}
 
-local tell = mending.tell
+local tell = repair.tell
 
 local function state_of(id)
   local r = record.load(id)
@@ -20,20 +20,20 @@ local function keep_members(key, cursor, count, is_right)
   return page[1]
 end
 
-function listing.blocked(cursor, count)
+function repair_lists.blocked(cursor, count)
   return keep_members(K.blocked, cursor, count, function(id)
     return state_of(id) == BLOCKED
   end)
 end
 
-function listing.scheduled(level, cursor, count)
+function repair_lists.scheduled(level, cursor, count)
   return keep_members(K.scheduled .. level, cursor, count, function(item)
     local state, r = state_of(sub(item, ITEM.id))
     return state == SCHEDULED and record.item(r) == item
   end)
 end
 
-function listing.expiring(cursor, count)
+function repair_lists.expiring(cursor, count)
   return keep_members(K.expiring, cursor, count, function(entry)
     local state, r = state_of(sub(entry, EXPIRY.id))
     return state and state <= RUNNING and r.rare[ADDED.expires_ms] == base.n6(entry, EXPIRY.expires.at)
@@ -41,7 +41,7 @@ function listing.expiring(cursor, count)
 end
 
 -- The same for jobs that ended: those that did so together share a member.
-function listing.filed(name, cursor, count)
+function repair_lists.filed(name, cursor, count)
   local key, state = K.finished .. name, tonumber(sub(name, 1, 1))
   local page = call("ZSCAN", key, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
@@ -74,16 +74,16 @@ local function keep_fields(key, cursor, count)
   return page[1]
 end
 
-function listing.results(cursor, count)
+function repair_lists.results(cursor, count)
   return keep_fields(K.results, cursor, count)
 end
 
-function listing.large_args(cursor, count)
+function repair_lists.large_args(cursor, count)
   return keep_fields(K.large_args, cursor, count)
 end
 
 -- Keys of jobs that are gone: the window of one that was erased may go on, and then it is known when it ends.
-function listing.keys(cursor, count)
+function repair_lists.keys(cursor, count)
   local page = call("HSCAN", K.unique_keys, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local key, raw = page[2][i], page[2][i + 1]
@@ -101,7 +101,7 @@ function listing.keys(cursor, count)
 end
 
 -- Jobs that are said to have held a key before have.
-function listing.former(bare, cursor, count)
+function repair_lists.former(bare, cursor, count)
   local page = call("ZSCAN", K.former_holders .. bare, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     if not unique.is_former(page[2][i], bare) and tell("listed") then
@@ -116,7 +116,7 @@ local function range_of(flow, range)
   local kept, from, upto, foreign = {}, nil, nil, false
   local first, last = struct.unpack(RANGE.format, range)
   for seq = first, last do
-    local id = ledger.at(seq)
+    local id = find_ledger.at(seq)
     local r = id and record.load(id)
     local own = r and record.extra(r)[PACKED.flow]
     if r and r.seq == seq and own and base.bytes(own) == flow then
@@ -135,7 +135,7 @@ local function range_of(flow, range)
   return kept, foreign or not kept[1] or kept[1][1] ~= first
 end
 
-function listing.flows(cursor, count)
+function repair_lists.flows(cursor, count)
   local page = call("ZSCAN", K.flows, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local flow = page[2][i]
@@ -145,7 +145,7 @@ function listing.flows(cursor, count)
       if wrong and tell("listed") then
         call("ZREM", key, range)
         for _, part in ipairs(kept) do
-          flows.join(flow, part[1], part[2])
+          find_flows.join(flow, part[1], part[2])
         end
       end
     end

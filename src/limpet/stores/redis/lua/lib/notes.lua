@@ -1,7 +1,7 @@
 -- The notes of a job: what it wrote down, the events that were signalled to it, those that it waits for, and which jobs
 -- stand for parents of it. Each is a field of its hash, kind \0 name. The record's flag NOTES says whether there are any.
 
-noting = {}
+notes = {}
 
 local MOST_EVENTS, MOST_BYTES = 1000, 4 * 1024 * 1024 -- of one job, as on every engine
 local tallies = {} -- of the events that jobs keep, by id
@@ -34,7 +34,7 @@ local function due_text(r)
 end
 
 -- True when the job has recorded steps or a checkpoint: what it did, with the arguments it has.
-function noting.remembers(r)
+function notes.remembers(r)
   if HAS(r.flags, NOTES) then
     for _, field in ipairs(call("HKEYS", K.notes .. r.id)) do
       local kind = sub(field, 1, (string.find(field, "\0", 1, true)) - 1)
@@ -47,7 +47,7 @@ function noting.remembers(r)
 end
 
 -- True when one of these events was signalled to the job.
-function noting.has_event(r, events)
+function notes.has_event(r, events)
   if HAS(r.flags, NOTES) then
     for _, event in ipairs(events) do
       if call("HEXISTS", K.notes .. r.id, "event\0" .. event) == 1 then
@@ -77,7 +77,7 @@ local function events_of(r)
 end
 
 -- Note a new event; the record is saved if it must say so. False when the job can keep no more.
-function noting.event(r, event, value)
+function notes.event(r, event, value)
   local kept = events_of(r)
   if kept.count >= MOST_EVENTS or kept.bytes + #value > MOST_BYTES then
     return false
@@ -92,7 +92,7 @@ function noting.event(r, event, value)
 end
 
 -- The job waits for these events until it is due, and no longer for others. The record is not saved.
-function noting.wait(r, events)
+function notes.wait(r, events)
   remove(r, "waiting", any)
   local fields = {}
   for _, event in ipairs(events) do
@@ -106,12 +106,12 @@ function noting.wait(r, events)
 end
 
 -- True when the job waits for this event now: what it noted is of the wait that it is in.
-function noting.waits(r, event)
+function notes.waits(r, event)
   return r.state == SCHEDULED and not r.running and call("HGET", K.notes .. r.id, "waiting\0" .. event) == due_text(r)
 end
 
 -- Note which jobs (`parents`, {id, state} each) stand for those that a new job named; true when any does.
-function noting.stand_ins(id, named, parents)
+function notes.stand_ins(id, named, parents)
   local fields = {}
   for at, parent in ipairs(parents) do
     if parent[1] ~= named[at] then
@@ -124,7 +124,7 @@ function noting.stand_ins(id, named, parents)
 end
 
 -- Forget steps by name; "*" stands for all. The record is not saved.
-function noting.forget_steps(r, names)
+function notes.forget_steps(r, names)
   local asked = {}
   for _, name in ipairs(names) do
     asked[name] = true

@@ -1,10 +1,10 @@
 -- Fast path of claim: nothing is due, and of what the worker can run there is nothing, or one lane that no gate rules and
 -- whose first jobs are plain. It loads no module and does all of the verb or nothing; then the full path follows. A change
--- of lanes, seats, the lease or the sleep of a session must be made here too.
+-- of lanes, turns, the lease or the sleep of a session must be made here too.
 
 local ENTRIES = 16 -- active classes that this path looks at
 local EVERYTHING = 9 -- the least urgent priority: who asks for less does not go to sleep
-local MAX_CLAIM, SLACK_MS = 1024, 30000 -- see taking
+local MAX_CLAIM, SLACK_MS = 1024, 30000 -- see take
 
 -- -- looking
 
@@ -79,11 +79,11 @@ end
 -- -- writing
 
 -- Nothing was found: the session sleeps until work of what it asked for comes, or until `timer`.
-local function sleep(session, sig, slots, ear, timer, asked)
+local function sleep(session, sig, slots, mailbox, timer, asked)
   if asked and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", mailbox)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if timer then
     call("HSET", K.sleeps_until, session, timer)
@@ -175,12 +175,12 @@ end
 
 -- The answer of the verb; nil when the full path must do it.
 local function short()
-  local session, sig, _, limit, slots, seq, claimer, least, ear, aged = unpack(ARGV, 2, 11)
+  local session, sig, _, limit, slots, seq, claimer, least, mailbox, aged = unpack(ARGV, 2, 11)
   limit, slots, least = tonumber(limit), tonumber(slots), tonumber(least)
   local layout, token, swept, shift, recount =
     unpack(call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount"))
   local now, timer = base.now(token, swept), call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
-  local deadline, idle, asked, known_ear = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+  local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
   local receipt = call("HGET", K.receipts .. session, claimer)
   if
     tonumber(layout) ~= base.LAYOUT or tonumber(recount or 0) > now or limit < 1
@@ -194,9 +194,9 @@ local function short()
   if entry == false then
     call("ZREM", K.timers, "") -- see tx.insist
     if least == EVERYTHING then
-      sleep(session, sig, slots, ear, timer, idle and asked)
-    elseif known_ear ~= ear then
-      call("HSET", K.session .. session, "ear", ear)
+      sleep(session, sig, slots, mailbox, timer, idle and asked)
+    elseif known_mailbox ~= mailbox then
+      call("HSET", K.session .. session, "ear", mailbox)
     end
     return { base.text(now), timer or "", 0, {} }
   end
@@ -213,8 +213,8 @@ local function short()
     call("ZREM", K.sleepers .. asked, session)
     call("HDEL", K.session .. session, "idle")
   end
-  if known_ear ~= ear then
-    call("HSET", K.session .. session, "ear", ear)
+  if known_mailbox ~= mailbox then
+    call("HSET", K.session .. session, "ear", mailbox)
   end
   call("HSET", K.meta, "token", text)
   return { base.text(now), "", 0, rows }
