@@ -37,7 +37,7 @@ async def main() -> None:
             print(f"{status.state}, spent {status.spent.get('usd', 0):.2f}")
 
         # What is left cannot pay for one more estimate, so the last job has not begun: it has cost nothing.
-        print(str((await acme[-1].explain()).reasons[0].text).partition("; it goes on")[0])
+        print(str((await acme[-1].explain()).reasons[0].text).partition("; it continues")[0])
 
         try:
             await ask.options(cost={"usd": 3}).enqueue("acme", "long")

@@ -96,7 +96,7 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     assert "paused by ada" in findings["paused"].text
     assert "deployment" in findings["paused"].text
     assert "pdf" in findings["draining"].text
-    assert "until someone resets it" in findings["breaker_open"].text
+    assert "until it is reset" in findings["breaker_open"].text
     assert findings["breaker_open"].fix.startswith("read the errors: limpet jobs 'task:api error:*'")
     assert "2 dead jobs" in findings["dead_letters"].text
     await store.change_gates([GateChange("limit:openai", trip_ms=600_000)])

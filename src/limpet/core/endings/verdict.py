@@ -16,7 +16,7 @@ MEANING: Final[dict[Kind, str]] = {
     "transient": "another try may help",
     "permanent": "no retry can help",
     "timeout": "it took too long; another try may help",
-    "rate_limited": "the other side asks us to slow down",
+    "rate_limited": "the provider asks for a lower rate",
     "spent": "the account has no money or quota left",
     "cancelled": "something inside the handler was cancelled; another try may help",
 }
