@@ -11,7 +11,7 @@ from limpet import Budget, InvalidArguments, Limit, Limpet, current_job
 from limpet.ops import LimitChange, Operator
 
 app = Limpet("sqlite://")
-PRICES = {"short": 0.05, "usual": 0.20, "long": 0.35}  # what the calls cost in truth
+PRICES = {"short": 0.05, "usual": 0.20, "long": 0.35}  # the actual cost of the calls
 
 
 @app.task(

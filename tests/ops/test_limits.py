@@ -135,7 +135,7 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"budgets": {"usd": "50/fortnight"}}, r"has the period 'fortnight', which does not exist"),
         ({"budgets": {"eur": "50/day"}}, r"the budget counts 'eur'"),
         ({"budgets": {"usd": "x/day"}}, r"the budget usd must be an amount of usd, got 'x'"),
-        ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
+        ({"budgets": {"usd": "0/day"}}, r"must be a positive number, got '0'"),
         ({"buckets": {"tokens": "x"}}, r"tokens='x' cannot be read"),
         ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
         ({"buckets": {"tokens": "1/0s"}}, r"tokens='1/0s' cannot be read"),

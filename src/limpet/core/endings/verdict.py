@@ -23,7 +23,7 @@ MEANING: Final[dict[Kind, str]] = {
 
 
 class Verdict(Struct, frozen=True):
-    """What an error means; `retry_after_ms` when the other side named a time, `key` the limit it speaks of."""
+    """What an error means; `retry_after_ms` if the answer named a time, `key` the limit it is about."""
 
     kind: Kind
     retry_after_ms: int | None = None

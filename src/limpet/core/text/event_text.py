@@ -40,7 +40,7 @@ def facts_of(entry: Entry) -> dict[str, Any]:
 
 
 def is_alarming(entry: Entry) -> bool:
-    """Whether somebody should look: money runs out, or something was cut off."""
+    """Whether a person should look: money runs out, or a breaker opened."""
     return entry.kind.startswith("budget.") or entry.kind == "breaker.opened"
 
 
