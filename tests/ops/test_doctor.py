@@ -62,7 +62,7 @@ async def test_lost_places_are_told(operator: Operator, store: Store) -> None:
     await store.beat(Beat("agent", 15_000, Serves(), b"[]"))
     finding = (await found(operator))["lost_places"]
     assert finding.level == "warning"
-    assert "2 places of worker w1 " in finding.text
+    assert "2 slots of worker w1 " in finding.text
 
 
 async def test_thread_tasks_under_a_limit_of_one_are_named(operator: Operator, store: Store) -> None:

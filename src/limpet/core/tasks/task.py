@@ -191,7 +191,7 @@ class TaskSpec:
         return _new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
 
     def must_stop(self, together: int) -> bool:
-        """Whether a handler stops before its lease may be lost, if `together` jobs may run concurrently (0: any number)."""
+        """Whether a handler stops before its lease may be lost, if `together` jobs may run at once (0: any)."""
         return together == 1 if self.on_lost_lease is None else self.on_lost_lease == "stop"
 
     def learns(self, lane: Lane) -> str | None:
