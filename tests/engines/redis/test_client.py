@@ -18,8 +18,9 @@ from limpet.core.errors import InvalidOption, StoreError, StoreTimeout, StoreUnr
 from limpet.stores.redis.client import Client
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import slot_of
-from limpet.stores.redis.url import TIMEOUT_S, parse_redis
+from limpet.stores.redis.url import parse_redis
 from limpet.stores.server.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause
+from limpet.stores.server.url import TIMEOUT_S
 from tests.servers.door import door
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
