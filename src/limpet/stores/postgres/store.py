@@ -33,15 +33,15 @@ from limpet.stores.postgres import (
     controls,
     enqueue,
     find,
-    flows,
     gates,
     migrate,
     operate,
-    overview,
     repair,
     sessions,
     settle,
     vacuum,
+    views_flows,
+    views_overview,
 )
 from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.definition_cache import DefinitionCache
@@ -225,18 +225,18 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         return await find.find(await self._client(), self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(await self._client(), queue, limit)
+        return await views_overview.causes(await self._client(), queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(await self._client())
+        return await (views_overview.queues if queues else views_overview.count)(await self._client())
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(await self._client(), ids, limit, before)
+        return await views_flows.flows(await self._client(), ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(await self._client(), self._definitions, id, now_ms)
+        return await views_overview.inspect(await self._client(), self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(await self._client(), changes, now_ms)

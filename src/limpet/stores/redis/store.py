@@ -33,13 +33,13 @@ from limpet.stores.redis import (
     controls,
     enqueue,
     find,
-    flows,
     gates,
     operate,
-    overview,
     repair,
     sessions,
     settle,
+    views_flows,
+    views_overview,
 )
 from limpet.stores.redis.client import Client
 from limpet.stores.redis.definition_cache import DefinitionCache
@@ -181,18 +181,18 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         return await find.find(self._client, self._key, self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(self._client, self._key, queue, limit)
+        return await views_overview.causes(self._client, self._key, queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(self._client, self._key)
+        return await (views_overview.queues if queues else views_overview.count)(self._client, self._key)
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(self._client, self._key, ids, limit, before)
+        return await views_flows.flows(self._client, self._key, ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(self._client, self._key, self._definitions, id, now_ms)
+        return await views_overview.inspect(self._client, self._key, self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._client, self._key, changes, now_ms)
