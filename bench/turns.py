@@ -49,7 +49,7 @@ def jobs_per_s(source: Path, engine: Engine, size: tuple[int, int, int]) -> floa
 
 
 def main() -> None:
-    """Print a line for each engine and size: the medians, and this checkout by the other."""
+    """Print a line for each engine and size: this checkout by the other, the median of all rounds."""
     parser = argparse.ArgumentParser(prog="python -m bench.turns", description=__doc__)
     parser.add_argument("before", type=Path, help="the src folder of the other checkout")
     parser.add_argument("--engine", choices=get_args(Engine), action="append", help="every engine unless said")
@@ -61,11 +61,12 @@ def main() -> None:
             for _ in range(asked.rounds):
                 for source, figures in runs.items():
                     figures.append(jobs_per_s(source, engine, size))
-            before, now = (median(figures) for figures in runs.values())
-            each = ", ".join(f"{b:,.0f}→{n:,.0f}" for b, n in zip(*runs.values(), strict=True))
+            rounds = list(zip(*runs.values(), strict=True))
+            ratio = median(now / before for before, now in rounds)  # of a round: what else runs here changes with time
+            each = ", ".join(f"{before:,.0f} → {now:,.0f}" for before, now in rounds)
             jobs, ms, concurrency = size
             what = f"{engine}, {jobs:,} jobs of {ms} ms, {concurrency} at once"
-            print(f"{what}: {now / before:.2f} ({before:,.0f} → {now:,.0f} jobs/s; {each})", flush=True)
+            print(f"{what}: {ratio:.2f} ({each} jobs/s)", flush=True)
 
 
 if __name__ == "__main__":

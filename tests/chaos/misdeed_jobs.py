@@ -58,7 +58,8 @@ def culprit_in_thread(name: str) -> None:
     IN_THREAD[name]()
 
 
-rest = asyncio.sleep  # as it was: one who breaks asyncio breaks his neighbours' own calls too, until his process is gone
+# As it was: a handler that breaks asyncio breaks the calls of its neighbours too, until its process is gone.
+rest = asyncio.sleep
 
 
 @app.task(name="neighbour", retry=[0, 0, 0, 0])
