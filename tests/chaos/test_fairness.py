@@ -165,7 +165,7 @@ async def build(field: Field, ids: IdMaker, scene: Scene) -> None:
             models.append(job)
             rules |= {rule.key: rule for rule in declared}
             if scene.weight != 1:
-                await set_weight(field.store, f"group:{tenant}", scene.weight)
+                await set_weight(field.store, f"tenant:{tenant}", scene.weight)
     turns = cycle(models)
     for done in range(0, scene.jobs, BATCH):
         batch = list(islice(turns, min(BATCH, scene.jobs - done)))
