@@ -166,7 +166,7 @@ async def build(field: Field, ids: IdMaker, scene: Scene) -> None:
             models.append(job)
             rules |= {rule.key: rule for rule in declared}
             if scene.weight != 1:
-                await set_weight(field.store, f"group:{tenant}", scene.weight)
+                await set_weight(field.store, f"tenant:{tenant}", scene.weight)
     turns = cycle(models)
     patience = Patience(field.rng)  # a busy machine may take longer for a batch than a caller waits for its answer
     for done in range(0, scene.jobs, BATCH):
