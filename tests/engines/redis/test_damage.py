@@ -75,7 +75,7 @@ async def count_on(place: Place, cursor: bytes) -> list[Any]:
 
 async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     place = Place()
-    ids = await place.add_many(1_100, group="acme")
+    ids = await place.add_many(1_100, tenant="acme")
     (cursor, _, _) = await count_on(place, b"0")
     assert cursor == b"1", "it has not counted all"
     hand = place.hand()
@@ -84,7 +84,7 @@ async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     await hand.release(*jobs[20:30])
     await hand.bury(jobs[30])
     await place.cancel(*ids[1_000:1_100:3])
-    await place.add_many(50, delay_ms=1_000, group="acme")
+    await place.add_many(50, delay_ms=1_000, tenant="acme")
     place.clock.advance(1_000)
     await hand.claim(5)
     (cursor, found, (counters, total)) = await count_on(place, cursor)

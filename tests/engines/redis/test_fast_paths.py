@@ -30,7 +30,7 @@ LANES: list[JobOptions] = [
     {},
     {"task": "other"},
     {"priority": 0},
-    {"group": "acme"},
+    {"tenant": "acme"},
     {"limits": ("smtp",)},
     {"args": b'{"x":"' + b"x" * 2_000 + b'"}'},
     {"delay_ms": 3_000},

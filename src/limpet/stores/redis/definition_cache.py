@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from limpet.core.jobs.job import Lane, Policy
-from limpet.stores.redis.fields import GROUPED, KEYED, LANE, LIMITED, MULTI
+from limpet.stores.redis.fields import KEYED, LANE, LIMITED, MULTI, TENANT
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 from limpet.stores.server.store import Definitions
@@ -26,10 +26,10 @@ _decode_lane = msgspec.msgpack.Decoder(
 def lane_value(lane: Lane) -> bytes:
     """The stored form of a lane."""
     keyed = bool(lane.keys)
-    grouped = lane.group is not None
-    flags = keyed * KEYED + lane.limited * LIMITED + (keyed and grouped) * MULTI + grouped * GROUPED
+    has_tenant = lane.tenant is not None
+    flags = keyed * KEYED + lane.limited * LIMITED + (keyed and has_tenant) * MULTI + has_tenant * TENANT
     ids = id8(lane.kind) + id8(lane.member) + id8(lane.ring)
-    body = (lane.queue, lane.task, lane.priority, lane.group, lane.needs, lane.limits, lane.keys, lane.breaker)
+    body = (lane.queue, lane.task, lane.priority, lane.tenant, lane.needs, lane.limits, lane.keys, lane.breaker)
     return ids + bytes((lane.priority, flags)) + _encode(body)
 
 

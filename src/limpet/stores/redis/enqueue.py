@@ -105,7 +105,7 @@ def _too_costly(jobs: Sequence[Job], positions: Sequence[int]) -> InvalidOption:
 
 
 def _full(packed: bytes) -> dict[str, Any]:
-    return {"group": None, **msgspec.msgpack.decode(packed)}
+    return {"tenant": None, **msgspec.msgpack.decode(packed)}
 
 
 def _arguments(

@@ -1,5 +1,5 @@
 -- Promise: ready jobs become running under a lease of a live session, best priority first, fair between queues and
---   groups, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
+--   tenants, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · mailbox · aged · most

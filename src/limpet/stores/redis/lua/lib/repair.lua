@@ -300,7 +300,7 @@ local function list_gates(keys)
   for _, key in ipairs(keys) do
     local g = gates.get(key)
     draining[key] = g.draining or nil
-    bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.group_depth) or nil
+    bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.tenant_depth) or nil
   end
   for set, missing in pairs({ [K.draining] = draining, [K.bounded] = bounded }) do
     for _, key in ipairs(call("SMEMBERS", set)) do
