@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from limpet.core.gate.admission import is_current, later_us, pace
 from limpet.core.gate.breaker import remembers, reset, trip
-from limpet.core.gate.record import FOREVER_MS, FULL, Gate, GateChange, GateRule
+from limpet.core.gate.record import FOREVER_MS, FULL_PACE, Gate, GateChange, GateRule
 
 
 def hold(gate: Gate, until_ms: int) -> Gate:
@@ -25,10 +25,10 @@ def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
     if rule.interval_us is not None:
         one_token_us = later_us(gate.held_until_ms * 1000, rule.burst - 1, rule.interval_us)
         gate = replace(gate, full_at_us=max(gate.full_at_us, one_token_us))
-    if token <= gate.cut_token:
-        return replace(gate, paced_at_ms=max(gate.paced_at_ms, gate.held_until_ms)) if gate.pace < FULL else gate
+    if token <= gate.last_cut_token:
+        return replace(gate, paced_at_ms=max(gate.paced_at_ms, gate.held_until_ms)) if gate.pace < FULL_PACE else gate
     slower = 0 if rule.floor is None else max(rule.floor, pace(gate, now_ms) // 2)
-    return replace(gate, pace=slower, paced_at_ms=gate.held_until_ms, cut_token=(now_ms + 1) * 2048 - 1)
+    return replace(gate, pace=slower, paced_at_ms=gate.held_until_ms, last_cut_token=(now_ms + 1) * 2048 - 1)
 
 
 def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
@@ -38,9 +38,9 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
         gate = replace(gate, declared=True)
     if change.rule is not None and (gate.declared or not change.declared):
         if gate.rule.interval_us is not None or gate.rule.cap is not None:  # or else nobody was charged
-            gate = replace(gate, ruled_at_ms=now_ms)
+            gate = replace(gate, rule_changed_at_ms=now_ms)
         full_at_us = _full_at_us(gate, change.rule, now_ms)
-        gate = replace(gate, rule=change.rule, declared=change.declared, full_at_us=full_at_us, wants=0)
+        gate = replace(gate, rule=change.rule, declared=change.declared, full_at_us=full_at_us, reserved_for=0)
     if change.pause is not None:
         gate = replace(gate, paused=change.pause)
     if change.resume:
@@ -50,14 +50,22 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.hold_ms is not None:
         gate = hold(gate, now_ms + change.hold_ms)
     if change.ceiling is not None:
-        gate = replace(gate, ceiling=max(1, min(FULL, change.ceiling)))
+        gate = replace(gate, ceiling=max(1, min(FULL_PACE, change.ceiling)))
     if change.trip_ms is not None:
         gate = replace(trip(gate, min(FOREVER_MS, now_ms + change.trip_ms)), by_hand=True)
     if change.reset:
         if gate.rule.interval_us is not None:  # one may go at once, however far somebody had pushed it back
             one_token_us = later_us(now_ms * 1000, gate.rule.burst - 1, gate.rule.interval_us)
-            gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us), ruled_at_ms=now_ms)
-        gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
+            gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us), rule_changed_at_ms=now_ms)
+        gate = replace(
+            reset(gate),
+            held_until_ms=0,
+            reserved_for=0,
+            pace=FULL_PACE,
+            ceiling=FULL_PACE,
+            paced_at_ms=0,
+            last_cut_token=0,
+        )
     return gate
 
 
@@ -76,8 +84,8 @@ def _full_at_us(gate: Gate, rule: GateRule, now_ms: int) -> int:
     if missing > old.burst > rule.burst:
         missing -= old.burst - rule.burst
     elif old.burst > rule.burst:
-        thousandths = -(-missing * FULL // old.burst)
-        missing = min(missing, -(-thousandths * rule.burst // FULL))
+        thousandths = -(-missing * FULL_PACE // old.burst)
+        missing = min(missing, -(-thousandths * rule.burst // FULL_PACE))
     return later_us(begins_us, missing, rule.interval_us)
 
 
@@ -91,7 +99,7 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.open_until_ms == 0
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
-        and not ((gate.spent or gate.told) and is_current(gate, now_ms))
-        and pace(gate, now_ms) == gate.ceiling == FULL
+        and not ((gate.spent or gate.announced_marks) and is_current(gate, now_ms))
+        and pace(gate, now_ms) == gate.ceiling == FULL_PACE
         and not remembers(gate, now_ms)
     )
