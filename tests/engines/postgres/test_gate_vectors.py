@@ -50,12 +50,12 @@ DECLARE
   v_step jsonb;
   v_now bigint;
   v_costs bigint[];
-  v_starts bigint;
-  v_money bigint;
+  v_rate_room bigint;
+  v_budget_room bigint;
   v_passed integer;
   v_sum bigint;
-  v_wants bigint;
-  v_real bigint;
+  v_reserved_for bigint;
+  v_actual_cost bigint;
   v_charged_at bigint;
   v_before lp.gate;
   v_said json;
@@ -69,18 +69,18 @@ BEGIN
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_rate_room(v_gate, v_now) END;
-      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_budget_room(v_gate, v_now) END;
-      v_passed := lp.admitted(lp.gate_places(v_gate, v_now), v_starts, v_money, v_costs);
+      v_rate_room := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_rate_room(v_gate, v_now) END;
+      v_budget_room := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_budget_room(v_gate, v_now) END;
+      v_passed := lp.admitted(lp.gate_places(v_gate, v_now), v_rate_room, v_budget_room, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
-      v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
+      v_reserved_for := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
         lp.falls_short(lp.gate_budget_left(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
       END;
       v_costs := v_costs[1 : v_passed];
       PERFORM lp.charge_gates(
         ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[(v_step ->> 3)::bigint], v_now
       );
-      PERFORM lp.reserve_budgets(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
+      PERFORM lp.reserve_budgets(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_reserved_for], v_now);
       SELECT * INTO v_gate FROM lp.gate_lock(ARRAY[v_gate.key]);
       v_said := json_build_array(
         lp.gate_room(v_before, v_now), lp.gate_tokens(v_before, v_now), v_passed,
@@ -91,11 +91,11 @@ BEGIN
         lp.gate_opens_at(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
-      v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
+      v_actual_cost := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
       v_charged_at := v_step ->> 6;
       v_gate := lp.gate_give_back(
-        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
-        lp.refundable_us(ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_actual_cost, v_now, v_charged_at,
+        lp.refundable_us(ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_actual_cost, v_charged_at)], v_now)
       );
       PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN

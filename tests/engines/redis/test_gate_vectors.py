@@ -378,13 +378,13 @@ ACCOUNTS = st.dictionaries(st.sampled_from(["", "usd", "words"]), st.integers(0,
 
 
 @given(RULES, ACCOUNTS, st.booleans())
-def test_what_a_job_cost_in_truth_is_what_core_says(
+def test_the_reported_cost_of_a_job_is_what_core_says(
     server: RedisServer, rule: GateRule, spent: dict[str, int], unfinished: bool
 ) -> None:
     script = (
         "local given = cmsgpack.unpack(ARGV[1])\n"
-        "local actual = gates_math.reported_cost(given[1], given[2], given[3])\n"
-        "return real and base.text(real) or false"
+        "local actual_cost = gates_math.reported_cost(given[1], given[2], given[3])\n"
+        "return actual_cost and base.text(actual_cost) or false"
     )
     answer = run(server, script, msgspec.msgpack.encode((rule, spent or None, unfinished)))
     assert (None if answer is None else int(answer)) == reported_cost(rule, spent, unfinished=unfinished)

@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sq
     'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
-    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).reserved_for,
+    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'reserved_for', (p_gate).reserved_for,
     'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'last_cut_token', (p_gate).last_cut_token, 'rule_changed_at_ms', (p_gate).rule_changed_at_ms, 'announced_marks', (p_gate).announced_marks,
     'by_hand', (p_gate).by_hand
   )
