@@ -12,6 +12,7 @@ FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSO
 # The largest number of a gate: Redis counts in doubles, which tell no larger ones apart. Levels stop here, and
 # one that has come so far gets nothing back; as an instant in microseconds it lies in the year 2255.
 MOST: Final = (1 << 53) - 1
+UNLIMITED: Final = 1 << 30  # the room of a gate that stops nothing
 FULL_PACE: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
 
 Verdict = Literal["ok", "failed", "neutral"]
