@@ -95,7 +95,9 @@ BEGIN
       v_charged_at := v_step ->> 6;
       v_gate := lp.gate_give_back(
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_actual_cost, v_now, v_charged_at,
-        lp.refundable_us(ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_actual_cost, v_charged_at)], v_now)
+        lp.refundable_us(
+          ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_actual_cost, v_charged_at)], v_now
+        )
       );
       PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN
