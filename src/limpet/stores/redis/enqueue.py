@@ -62,7 +62,7 @@ async def relay(
     check_size(jobs)
     positions = range(len(jobs))
     args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions, always=always)]
-    answer = await client.script("relay", script("relay"), key, args)
+    answer = await client.script("relay", script("enqueue_relay"), key, args)
     return None if answer is None else _answers(answer, jobs, positions)
 
 

@@ -1,6 +1,6 @@
 -- How many jobs may wait in a queue, or of a tenant in it, and whether new ones fit.
 
-depth = {}
+enqueue_depth = {}
 
 -- What rules a queue after this call: an operator's word, else what the call declares, else what was declared.
 local function rule_of(key, rules)
@@ -17,7 +17,7 @@ local function rule_of(key, rules)
 end
 
 -- The places with a depth that the jobs of these lanes would wait in; each lane's definition gets its own (`crowds`).
-function depth.crowds(defs, head)
+function enqueue_depth.crowds(defs, head)
   local all, known = {}, {}
   local function crowd(def, name, most, tenant)
     if not most then
@@ -65,7 +65,7 @@ end
 
 -- The first place where the jobs do not fit, in words for core.depth.queue_full; nil when all do. Without `new` (by id)
 -- every job counts.
-function depth.full(crowds, run_of, ids, new)
+function enqueue_depth.full(crowds, run_of, ids, new)
   if #crowds == 0 then
     return nil
   end
