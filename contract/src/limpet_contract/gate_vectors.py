@@ -31,7 +31,7 @@ class End(Struct, frozen=True):
     job: int
     verdict: Verdict = "neutral"
     unstarted: bool = False
-    real: int | None = None  # what it cost in truth, when that is known
+    real: int | None = None  # its actual cost, when that is known
 
 
 class PushBack(Struct, frozen=True):

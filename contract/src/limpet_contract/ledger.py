@@ -246,7 +246,7 @@ class Ledger:
 
 
 def _real(rule: GateRule, transition: Transition, said: Mapping[str, int], *, forced: bool) -> int | None:
-    """What a job cost in truth; None: as it was reserved."""
+    """The actual cost of a job; None: as it was reserved."""
     if isinstance(transition, Release) and not transition.started:
         return 0
     if rule.unit in said:

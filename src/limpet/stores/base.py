@@ -81,7 +81,10 @@ class Migrates(Protocol):
         """What `migrate` would do now. Changes nothing."""
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
-        """Bring the layout up to date; what was done. Of several who try at once one does it, the others nothing."""
+        """Bring the layout up to date; what was done.
+
+        Safe to call concurrently: one caller migrates, the others do nothing.
+        """
 
 
 @runtime_checkable
@@ -231,7 +234,7 @@ class Store(Protocol):
     ) -> list[Settled]:
         """Apply each transition whose token still holds its job; answers in order.
 
-        `spent` says what jobs cost in truth, by id and unit ("" is the plain cost): rates and budgets that had
+        `spent` says the actual cost of jobs, by id and unit ("" is the plain cost): rates and budgets that had
         reserved an estimate are corrected in the same step. What is not said is as it was reserved; but a job that is
         put off (Hold, Snooze, Suspend) or dropped gives back to budgets what it does not say.
 
