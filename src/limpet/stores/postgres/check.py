@@ -17,7 +17,7 @@ from limpet.stores.postgres.vacuum import HOT
 OLDEST: Final = 150_000  # the oldest that every test runs on
 SKEW_MS: Final = 1_000
 OLD_S: Final = 600  # a transaction that is open for so long makes every other table of the database grow
-OLD_XIDS: Final = 500_000  # nothing says since when a slot holds its snapshot: this number is ten minutes of a busy queue
+OLD_XIDS: Final = 500_000  # nothing says since when a slot holds its snapshot: these are ten minutes of a busy queue
 BLOATED: Final = 200_000  # dead rows of a table that should be short
 NEARLY_FULL: Final = 0.9
 

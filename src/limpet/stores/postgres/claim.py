@@ -81,7 +81,7 @@ async def claim(
     now, next_at, again, asleep, *arrays = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
     handed = Handed._make(arrays)
     if asleep:
-        # It is marked as asleep in its commit, and a poster looks for sleepers after its own: one of the two sees the other.
+        # It is marked asleep in its commit, and a poster looks for sleepers after its own: one of them sees the other.
         (again,) = await client.row(POSTED, verb="claim")
     if not handed.ids:
         return Claim((), now, next_at, again), []

@@ -22,7 +22,7 @@ LOCK: Final = NAMES["LOCKS"] + NAMES["DOOR"]  # and the schema's name: the schem
 
 STEP_S: Final = 600.0  # how long one statement of a migration may take: an index on many rows takes minutes
 PATIENCE_S: Final = 120.0  # how long to try while others migrate or hold what is to be changed
-LOCK_MS: Final = 1_000  # a change that waits for a lock makes all other calls wait behind it: it gives up, and tries again
+LOCK_MS: Final = 1_000  # a change that waits for a lock makes other calls wait behind it: it gives up, and tries again
 
 Progress = Callable[[str], None]
 
