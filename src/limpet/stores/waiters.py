@@ -55,7 +55,7 @@ class Waiters:
 
     @property
     def mailbox(self) -> str:
-        """A name for this process, under which it can be told things; a fork gets another and begins without sleepers."""
+        """The name under which wake-ups reach this process; a fork gets another and begins without sleepers."""
         if self._pid != os.getpid():
             self._begin()
         return self._mailbox
