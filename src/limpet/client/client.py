@@ -32,7 +32,7 @@ from limpet.core.tasks.payload import decode_json
 from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.stores.asking import joining
 from limpet.stores.base import Store
-from limpet.stores.callers import joined
+from limpet.stores.callers import has_joined, joined
 from limpet.stores.sending import followed
 
 # Building jobs is pure computation: after this many the loop gets a turn, so a big batch delays no other task for long.
@@ -129,7 +129,7 @@ class Client:
             precheck = BudgetPrecheck()
             precheck.add(spec, job)
             await self._check(precheck)
-        if joined():
+        if has_joined() and joined():
             # A call of its own: the store must see whose transaction it may wait for, and refuse no other job with it.
             (answer,) = await self._producer.enqueue_batch([job], rules, wait_ms=options.wait_ms)
         elif options.wait_ms is None:

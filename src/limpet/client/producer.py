@@ -23,7 +23,7 @@ from limpet.core.jobs.job import Enqueued, Job, Lane
 from limpet.core.jobs.options import UNTIL_DEADLINE
 from limpet.core.jobs.witness import Sight, change
 from limpet.stores.base import Store
-from limpet.stores.callers import apart
+from limpet.stores.callers import apart, has_joined
 from limpet.stores.sending import Sending, followed
 
 # Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
@@ -198,7 +198,7 @@ class SharedBatch:
         if self._flushing is None:
             # A new task runs after the tasks that are ready now: callers of one loop turn go together, and a lone
             # caller waits for no other.
-            self._flushing = loop.create_task(self._flush_loop(), context=apart())
+            self._flushing = self._begin_flush()
         if self._alarm is None:
             self._alarm = loop.call_at(pending.until_s, self._give_up)
         return pending.answer
@@ -222,7 +222,11 @@ class SharedBatch:
             self._flushing.cancel()
             self._under_way = []
             self._waiting.extendleft(reversed(still))
-            self._flushing = self._loop.create_task(self._flush_loop(), context=apart()) if self._waiting else None
+            self._flushing = self._begin_flush() if self._waiting else None
+
+    def _begin_flush(self) -> asyncio.Task[None]:
+        # It works for other callers, too: not inside the transaction of this one.
+        return self._loop.create_task(self._flush_loop(), context=apart() if has_joined() else None)
 
     async def _flush_loop(self) -> None:
         me = asyncio.current_task()
@@ -243,7 +247,7 @@ class SharedBatch:
         under_way, self._under_way = self._under_way, []
         self._waiting.extendleft(pending for pending in reversed(under_way) if not pending.answer.done())
         if self._waiting:
-            self._flushing = self._loop.create_task(self._flush_loop(), context=apart())
+            self._flushing = self._begin_flush()
 
     def _take(self) -> list[PendingEnqueue]:
         batch: list[PendingEnqueue] = []

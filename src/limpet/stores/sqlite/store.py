@@ -34,6 +34,7 @@ from limpet.core.jobs.view import (
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.callers import has_joined
 from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from limpet.stores.sqlite.check import findings, startup
@@ -185,7 +186,8 @@ class SqliteStore(Watches):
         return tx
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
-        self._guests.refuse(verb)
+        if has_joined():
+            self._guests.refuse(verb)
         process = self.process
 
         def operation(conn: sqlite3.Connection) -> T:
