@@ -90,11 +90,11 @@ def _sqlite() -> tuple[Station, ...]:
     return (
         ASK,
         Station("store", queued, rests=True),
-        Station("store", "stores/sqlite/tx.py:Tx.insert", via="stores/sqlite/enqueue.py", rests=True),
+        Station("store", "stores/sqlite/enqueue.py:_insert_rows", rests=True),
         Station("wake", told, rests=True),
         NEWS,
         Station("claim", queued, via="runtime/fetcher.py"),
-        Station("claim", "stores/sqlite/handout.py:claimed", rests=True),
+        Station("claim", "stores/sqlite/claim.py:_claimed", rests=True),
         *RUN,
         Station("settle", queued, via="runtime/settler.py", rests=True),
         Station("settle", "stores/sqlite/settle.py:_apply", rests=True),

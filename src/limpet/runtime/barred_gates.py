@@ -36,7 +36,7 @@ class BarredGates:
         }
         self.runs: dict[str, int] = {}  # breaker → failures since a success, both in the write that comes next
         self._barred: Counter[str] = Counter()  # gate → outcomes that are not answered
-        self._unanswered: dict[tuple[bytes, int], str] = {}
+        self.unanswered: dict[tuple[bytes, int], str] = {}  # ends of jobs → the gate that each may shut
         self.asking = 0  # claims under way
         self.heard = 0  # numbers the shut gates that were heard of
         self._shut: dict[str, int] = {}  # those that were heard of while claims were under way
@@ -54,7 +54,7 @@ class BarredGates:
         gate = may_shut(job.lane, transition)
         if gate is None or (fits and self._cannot_shut(gate, job)):
             return
-        self._unanswered[job.id, job.token] = gate
+        self.unanswered[job.id, job.token] = gate
         self._barred[gate] += 1
         pushed = isinstance(transition, Hold)
         if self._barred[gate] == 1 or pushed:
@@ -74,8 +74,6 @@ class BarredGates:
 
         Answers the held jobs that must be handed back; None when nothing changes. Others may start now.
         """
-        if not shut and not self._unanswered:
-            return None
         if shut and self.asking:
             self.heard += 1
             self._shut.update(dict.fromkeys(shut, self.heard))
@@ -89,7 +87,7 @@ class BarredGates:
 
     def claim_again(self) -> None:
         """Held jobs have started, or their slots are free: ask for more."""
-        if not self._unanswered:
+        if not self.unanswered:
             self._local_queue.overtaken = False
             if self._slow is not None:
                 self._slow.cancel()
@@ -116,7 +114,7 @@ class BarredGates:
 
     def _answered(self, transition: Transition) -> str | None:
         """The gate that is free again since this was the last answer it waited for."""
-        gate = self._unanswered.pop((transition.id, transition.token), None)
+        gate = self.unanswered.pop((transition.id, transition.token), None)
         if gate is None:
             return None
         self._barred[gate] -= 1

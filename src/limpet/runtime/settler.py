@@ -302,7 +302,7 @@ class Settler(Part):
                 self._refused(transition, settled.answer)
             elif settled.state is State.succeeded and type(transition) is not Succeed:
                 self._had_succeeded(transition)
-        if (back := self._gates.answered(batch, shut)) is not None:
+        if (shut or self._gates.unanswered) and (back := self._gates.answered(batch, shut)) is not None:
             self._queue.release(back)
             self._start_held()
             self._gates.claim_again()
