@@ -11,13 +11,12 @@ from msgspec import Struct
 from limpet.client.batch import Batch
 from limpet.client.bridge import Bridge
 from limpet.client.budget_precheck import BudgetPrecheck
-from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, Explained, JobHandle
 from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_early
 from limpet.client.options import CallOptions
-from limpet.client.producer import Producer
+from limpet.client.producer import Connection, Producer
 from limpet.client.registry import Published
 from limpet.client.work import JobSpec, Work
 from limpet.core.errors import InvalidOption, StoreUnreachable, UnknownQueue, UsageError
