@@ -1,4 +1,4 @@
-"""Takes ready jobs for one claim: fair between queues and groups, each charged at its gates, under leases."""
+"""Takes ready jobs for one claim: fair between queues and tenants, each charged at its gates, under leases."""
 
 from __future__ import annotations
 
