@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from limpet.core.gate import LOTS, Gate, is_counting, room
+from limpet.core.gate import UNLIMITED, Gate, is_counting, room
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import ClaimRequest
 from limpet.core.limits.fair import Turn
@@ -117,7 +117,7 @@ class Choosing:
 
     def _room(self, lane: Lane) -> int:
         gates = self._gates((*lane.class_gates, *lane.lane_gates))
-        return min((room(gate, self.tx.now_ms) for gate in gates), default=LOTS)
+        return min((room(gate, self.tx.now_ms) for gate in gates), default=UNLIMITED)
 
     # -- sharing
 
@@ -126,7 +126,7 @@ class Choosing:
         rooms = []
         for lane_id in {each.kind: each.id for each in candidates}.values():
             lane = self.tx.lane(lane_id)
-            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=LOTS)
+            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=UNLIMITED)
             rooms.append(min(free, self.slots) if self._must_start(lane) else free)
         return max(1, min(count, *rooms)) if max(rooms) < count else count
 
