@@ -15,8 +15,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
 from limpet.core.jobs.state import STATES, State
 from limpet.core.limits.depth import crowds, queue_draining, queue_full
-from limpet.stores.base import check_size
-from limpet.stores.packed import PLAIN, Extra, encode_extra, extra_or_none, is_plain
+from limpet.stores.packed import PLAIN, Extra, check_size, encode_extra, extra_or_none, is_plain
 from limpet.stores.sqlite import graph, lanes, unique
 from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.statements import with_marks
@@ -31,8 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], *, always: bool = False) -> list[Enqueued]:
     """Check everything, then write everything. With `always` no depth refuses them."""
-    if len(jobs) != 1 or len(jobs[0].args) > SMALL or jobs[0].meta:
-        check_size(jobs)
+    check_size(jobs)
     draining = _draining(tx, jobs)
     depths = {} if always else _depths(tx, jobs, rules)
     tight = bool(depths) and _full(tx, jobs, depths) is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from limpet.core.endings.effect import effect_of
+from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
@@ -91,7 +91,7 @@ class Clean:
     def add(self, success: Succeed, row: Sequence[Any]) -> None:
         """One more; `row` is its head."""
         self.ids.append(success.id)
-        if success.result is not None:
+        if success.result is not None and success.result not in NO_RESULT:
             self.results.append((success.id, success.result))
         if row[6]:
             self.watched.append(success.id)
