@@ -80,7 +80,10 @@ class Migrates(Protocol):
         """What `migrate` would do now. Changes nothing."""
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
-        """Bring the layout up to date; what was done. Of several who try at once one does it, the others nothing."""
+        """Bring the layout up to date; what was done.
+
+        Safe to call concurrently: one caller migrates, the others do nothing.
+        """
 
 
 @runtime_checkable
