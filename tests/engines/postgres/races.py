@@ -163,7 +163,9 @@ class Ground:
         seq: int = 1,
         spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
     ) -> list[Settled]:
-        values = (session or self.name(), seq, *_said(columns(transitions, spent)), NOW)
+        ids, tokens, results, *jsons = columns(transitions, spent)
+        effects, costs = (None if each is None else [_text(one) for one in each] for each in jsons)
+        values = (session or self.name(), seq, ids, tokens, results, effects, costs, NOW)
         row = (line or self.schema.line).execute(self.schema.sql(SETTLE), values).fetchone()
         assert row is not None
         return answers(len(transitions), row[0], row[1])
@@ -208,5 +210,9 @@ class Ground:
 
 
 def _said(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(map(_text, values))
+
+
+def _text(value: Any) -> Any:
     """JSON as text, which the driver does not take for bytes."""
-    return tuple(value.decode() if isinstance(value, bytes) else value for value in values)
+    return value.decode() if isinstance(value, bytes) else value

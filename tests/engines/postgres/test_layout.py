@@ -20,7 +20,7 @@ class Released(Struct, frozen=True):
 
 
 RELEASED = {
-    1: Released("0.3.0", "ad761147834c9f58"),
+    1: Released("0.3.0", "d109c92ef3c0001a"),
 }
 
 
