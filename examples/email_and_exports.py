@@ -19,7 +19,7 @@ async def send_email(to: str) -> None:
     finished.append(f"email {to}")
 
 
-@app.task(queue="exports", priority="low", group="customer", limits=[Limit("exports:{customer}", concurrency=2)])
+@app.task(queue="exports", priority="low", tenant="customer", limits=[Limit("exports:{customer}", concurrency=2)])
 async def export_row(customer: str, row: int) -> None:
     await asyncio.sleep(0.005)
     finished.append(customer)

@@ -2,7 +2,7 @@
 
 Run it: python examples/fix_and_retry.py
 
-On the command line the same is `limpet dead groups`, `limpet dead show ID` and `limpet dead retry ID`.
+On the command line the same is `limpet dead causes`, `limpet dead show ID` and `limpet dead retry ID`.
 """
 
 import asyncio

@@ -128,5 +128,5 @@ async def fairness(place: Place, large: int, claims: int) -> Figures:
         claim = await hand.claim(1)
         await hand.settle(claim)
         handed_out += 1
-        if claim.jobs[0].lane.group == "small":
+        if claim.jobs[0].lane.tenant == "small":
             return {"jobs": handed_out}

@@ -45,12 +45,12 @@ async def stamp(sent_ns: int) -> None:
     reply(sent_ns)
 
 
-@app.task(name="tenant", group="tenant")
+@app.task(name="tenant", tenant="tenant")
 async def for_tenant(tenant: str) -> None:
     """A job of one of several tenants."""
 
 
-@app.task(name="limited", group="customer", limits=[Limit("customer:{customer}", rate="1/h")])
+@app.task(name="limited", tenant="customer", limits=[Limit("customer:{customer}", rate="1/h")])
 async def limited(customer: str) -> None:
     """A job of a customer who has used up what the limit allows."""
 

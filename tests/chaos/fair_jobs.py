@@ -24,6 +24,6 @@ async def serve(tenant: str, ms: int) -> None:
 
 # A queue for each, of the same name.
 for name in ("plain", "weighed", "crowded", "broad", "beside", "first", "second", "third"):
-    app.task(name=name, queue=name, group="tenant")(serve)
-app.task(name="narrow", queue="narrow", group="tenant", limits=[Limit("narrow", concurrency=CEILING)])(serve)
-app.task(name="keyed", queue="keyed", group="tenant", limits=[Limit("keyed:{ms}", concurrency=CEILING)])(serve)
+    app.task(name=name, queue=name, tenant="tenant")(serve)
+app.task(name="narrow", queue="narrow", tenant="tenant", limits=[Limit("narrow", concurrency=CEILING)])(serve)
+app.task(name="keyed", queue="keyed", tenant="tenant", limits=[Limit("keyed:{ms}", concurrency=CEILING)])(serve)

@@ -51,7 +51,7 @@ async def leave_effect(conn: Connection, task: str) -> None:
     await conn.execute(WRITE, (current_job().id, task, os.getpid(), SOURCE))
 
 
-@app.task(name="pay", group="customer", limits=[Limit("till:{customer}", concurrency=3)])
+@app.task(name="pay", tenant="customer", limits=[Limit("till:{customer}", concurrency=3)])
 async def pay(customer: str) -> str:
     """Its effect and its end are one transaction, so there is one of each."""
     await asyncio.sleep(0.02)

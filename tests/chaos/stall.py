@@ -29,7 +29,7 @@ def note(word: str, *jobs: str) -> None:
         os.close(descriptor)
 
 
-@app.task(name="pay", group="customer", limits=[Limit("till:{customer}", concurrency=3)])
+@app.task(name="pay", tenant="customer", limits=[Limit("till:{customer}", concurrency=3)])
 async def pay(customer: str) -> str:
     await asyncio.sleep(0.02)
     note("effect", current_job().id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.servers import postgres
 from tests.servers.installations import POSTGRES
 
 COMMANDS = 5
+MANY = 50  # on a server as it comes, which has 100 connections and keeps three of them for its owner
 CONNECTIONS = COMMANDS + 2  # one for the eyes of this test, and one for whoever has more to do
 HELD = """SELECT count(*) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name = 'limpet'"""
@@ -75,3 +77,18 @@ async def test_idle_commands_hold_one_connection_each_and_a_start_waits_its_turn
                 for command in commands:
                     assert command.ended_after()[0] == 0
             assert eyes.held() == 0
+
+
+@pytest.mark.matrix("fifty commands that start at once take minutes on a small machine")
+@pytest.mark.timeout(1_500)
+async def test_fifty_commands_that_start_at_once_come_up_on_a_server_as_it_comes(tmp_path: Path) -> None:
+    settings = {"max_connections": 100, "superuser_reserved_connections": 3}
+    with postgres.own(POSTGRES, **settings) as server, contextlib.closing(Eyes(server.url)) as eyes:
+        with crowd(tmp_path, server.url, MANY) as commands:
+            for command in commands:
+                command.until("it is ready", partial(is_ready, command), within_s=600)
+            commands[0].until("each holds one connection", lambda: eyes.held() == MANY, within_s=300)
+            for command in commands:
+                command.process.send_signal(signal.SIGTERM)
+            assert [command.ended(within_s=300) for command in commands] == [0] * MANY
+        assert eyes.held() == 0

@@ -21,6 +21,7 @@ from limpet.core.jobs.state import State
 from limpet.core.tasks.task import build_job
 from limpet.ops.weights import set_weight
 from limpet.runtime.pace import MOST_AHEAD
+from limpet.runtime.patient_store import Patience
 from tests.chaos import fair_jobs
 from tests.chaos.conftest import on
 from tests.chaos.field import Field
@@ -165,14 +166,14 @@ async def build(field: Field, ids: IdMaker, scene: Scene) -> None:
             models.append(job)
             rules |= {rule.key: rule for rule in declared}
             if scene.weight != 1:
-                await set_weight(field.store, f"group:{tenant}", scene.weight)
+                await set_weight(field.store, f"tenant:{tenant}", scene.weight)
     turns = cycle(models)
+    patience = Patience(field.rng)  # a busy machine may take longer for a batch than a caller waits for its answer
     for done in range(0, scene.jobs, BATCH):
         batch = list(islice(turns, min(BATCH, scene.jobs - done)))
         made = ids.make_many(len(batch), time.time_ns() // 1_000_000)
-        await field.store.enqueue(
-            [replace(job, id=id) for job, id in zip(batch, made, strict=True)], list(rules.values())
-        )
+        jobs = [replace(job, id=id) for job, id in zip(batch, made, strict=True)]
+        await patience.ask("enqueue", partial(field.store.enqueue, jobs, list(rules.values())))
 
 
 async def settle_in(field: Field) -> None:

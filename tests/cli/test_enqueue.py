@@ -52,13 +52,13 @@ def test_options_reach_the_job(cli: Cli) -> None:
             "x",
             "--tag",
             "y",
-            "--group",
+            "--tenant",
             "acme",
         ),
         *("--cost", "3", "--timeout", "30", "--attempts", "2"),
     ).out.strip()
     shape = cli("job", id, "--json").json
-    assert (shape["state"], shape["queue"], shape["priority"], shape["group"]) == ("blocked", "q", 8, "acme")
+    assert (shape["state"], shape["queue"], shape["priority"], shape["tenant"]) == ("blocked", "q", 8, "acme")
     assert (shape["after"], shape["needs"], shape["tags"], shape["unique"]) == ([parent], ["eu"], ["x", "y"], "k")
     assert (shape["cost"], shape["timeout_s"], shape["attempts"], shape["if_parent_fails"]) == (3, 30, 2, "wait")
     assert shape["expires_at"] is not None

@@ -181,8 +181,8 @@ def test_the_dead_letter_desk(cli: Cli) -> None:
         listed = cli("dead", *words)
         assert ids[0] in listed.out
         assert ids[2] not in listed.out
-    (group,) = cli("dead", "groups", "--json").json["groups"]
-    assert (group["count"], group["error"]) == (2, "TimeoutError")
+    (cause,) = cli("dead", "causes", "--json").json["causes"]
+    assert (cause["count"], cause["error"]) == (2, "TimeoutError")
     assert "Traceback" in cli("dead", "show", ids[0]).out
     assert cli("dead", "retry", ids[0], "--json").json["answers"] == {"retried": 1}
     assert cli("dead", "discard", "--all", "--yes", "--reason", "spam", "--json").json["done"] == 1
@@ -207,7 +207,7 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
         (("jobs", "queu:mail"), "did you mean 'queue'"),
         (("jobs", "Timeout"), "error:Timeout"),
         (("jbos",), "did you mean 'jobs'"),
-        (("dead", "gropus"), "did you mean 'groups'"),
+        (("dead", "cuases"), "did you mean 'causes'"),
         (("limits", "sett"), "did you mean 'set'"),
         (("jobs", "--limt", "3"), "--limit"),
         (("cancel",), "Missing argument"),

@@ -232,12 +232,12 @@ def test_costs_and_what_was_spent_are_given_and_shown(cli: Cli) -> None:
 
 
 def test_shares_are_set_listed_and_cleared(cli: Cli) -> None:
-    cli.seed(lambda store: put(store, job("ask", group="acme")))
-    assert cli("weights", "set", "group:acme", "3", "--json").json == {"name": "group:acme", "weight": 3, "notes": []}
-    assert cli("weights", "--json").json == {"weights": [{"name": "group:acme", "weight": 3}]}
-    assert "group:acme: 1 per turn" in cli("weights", "clear", "group:acme").out
+    cli.seed(lambda store: put(store, job("ask", tenant="acme")))
+    assert cli("weights", "set", "tenant:acme", "3", "--json").json == {"name": "tenant:acme", "weight": 3, "notes": []}
+    assert cli("weights", "--json").json == {"weights": [{"name": "tenant:acme", "weight": 3}]}
+    assert "tenant:acme: 1 per turn" in cli("weights", "clear", "tenant:acme").out
     assert cli("weights", "--json").json == {"weights": []}
-    assert "queue:NAME or group:NAME" in cli("weights", "set", "acme", "3", code=2).err
-    assert "no job of group 'acne' is there" in cli("weights", "set", "group:acne", "3").err
+    assert "queue:NAME or tenant:NAME" in cli("weights", "set", "acme", "3", code=2).err
+    assert "no job of tenant 'acne' is there" in cli("weights", "set", "tenant:acne", "3").err
     (note,) = cli("weights", "set", "queue:mial", "3", "--json").json["notes"]
     assert note.startswith("no task or job uses queue 'mial' yet")

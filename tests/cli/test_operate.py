@@ -95,15 +95,15 @@ def test_a_task_and_everything_are_drained_until_they_are_empty(cli: Cli, what: 
 
 def test_a_full_queue_is_shown_and_waited_for(cli: Cli) -> None:
     cli("enqueue", "send", "--queue", "mail")
-    cli("limits", "set", "queue:mail", "--depth", "1", "--group-depth", "1")
+    cli("limits", "set", "queue:mail", "--depth", "1", "--tenant-depth", "1")
     ran = cli("enqueue", "send", "--queue", "mail", "--wait-for-room", "20ms", code=1)
     assert "queue 'mail' is full: its depth is 1, 1 wait" in ran.err
     assert "--wait-for-room 30s" in ran.err
     assert '"queue_full"' in cli("enqueue", "send", "--queue", "mail", "--json", code=1).err
     (queue,) = cli("queues", "--json").json["queues"]
-    assert (queue["ready"], queue["depth"], queue["group_depth"]) == (1, 1, 1)
+    assert (queue["ready"], queue["depth"], queue["tenant_depth"]) == (1, 1, 1)
     assert "full: 1 may wait" in cli("queues").out
-    assert "1 may wait, 1 of each group may wait" in cli("limits").out
+    assert "1 may wait, 1 of each tenant may wait" in cli("limits").out
     cli("limits", "set", "task:send", "--depth", "1", code=2)
     cli("limits", "clear", "queue:mail")
     cli("enqueue", "send", "--queue", "mail")

@@ -80,7 +80,7 @@ async def busy(store: Store) -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (("dead", "groups"), ("count", "cause", "task", "error", "message", "last", "sample", "ago")),
+        (("dead", "causes"), ("count", "cause", "task", "error", "message", "last", "sample", "ago")),
         (("dead",), ("id", "state", "task", "queue", "attempt", "age", "error", "1/5")),
         (("jobs",), ("id", "state", "task", "queue", "attempt", "age", "error", "urllib3")),
         (

@@ -30,15 +30,15 @@ async def claim(app: Limpet, count: int = 1) -> int:
     return len((await app.store.claim(ClaimRequest("w", ANY, count, count, next(SEQ)))).jobs)
 
 
-async def test_a_queue_is_declared_with_a_depth_and_a_depth_of_each_group(app: Limpet) -> None:
-    @app.task(queue=Queue("mail", depth=3, group_depth=2), group="customer")
+async def test_a_queue_is_declared_with_a_depth_and_a_depth_of_each_tenant(app: Limpet) -> None:
+    @app.task(queue=Queue("mail", depth=3, tenant_depth=2), tenant="customer")
     async def send(customer: str) -> None: ...
 
     for customer in ("acme", "acme"):
         await send.enqueue(customer)
-    with pytest.raises(QueueFull, match="full for group 'acme': its depth is 2, 2 wait") as full:
+    with pytest.raises(QueueFull, match="full for tenant 'acme': its depth is 2, 2 wait") as full:
         await send.enqueue("acme")
-    assert "limpet limits set queue:mail --group-depth 4" in full.value.fix
+    assert "limpet limits set queue:mail --tenant-depth 4" in full.value.fix
     await send.enqueue("zeta")
     with pytest.raises(QueueFull, match="queue 'mail' is full: its depth is 3, 3 wait") as full:
         await send.enqueue("zeta")
@@ -70,11 +70,11 @@ def test_a_depth_is_a_number_of_jobs(depth: object) -> None:
 def test_a_depth_is_published_for_programs_without_the_code() -> None:
     app = Limpet("sqlite://")
 
-    @app.task(queue=Queue("mail", concurrency=5, depth=7, group_depth=3))
+    @app.task(queue=Queue("mail", concurrency=5, depth=7, tenant_depth=3))
     async def send() -> None: ...
 
     spec = Declaration.of(send.spec).spec()
-    assert spec.queues["mail"].rule == GateRule("queue:mail", concurrency=5, depth=7, group_depth=3)
+    assert spec.queues["mail"].rule == GateRule("queue:mail", concurrency=5, depth=7, tenant_depth=3)
 
 
 async def test_who_waits_gets_the_room_that_comes(app: Limpet) -> None:

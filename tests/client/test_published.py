@@ -24,7 +24,7 @@ SPEC = TaskSpec.declare(
     priority="critical",
     timeout=30,
     retry=Retry(attempts=3, base=2),
-    group="customer",
+    tenant="customer",
     limits=[
         Limit("bare", buckets={"usd": "5/h"}),
         Limit("customer:{customer}", rate="10/m", buckets={"tokens": "600/m"}),
@@ -73,7 +73,7 @@ async def test_publishing_writes_only_what_changed(app: Limpet) -> None:
     app.task(name="a")(lambda: None)
     assert await app.publish() == 1
     assert await app.publish() == 0
-    app.task(name="b", group="n")(lambda n: None)
+    app.task(name="b", tenant="n")(lambda n: None)
     assert await app.publish() == 1
     assert [control.name for control in await app.store.controls("task")] == ["a", "b"]
 
@@ -82,7 +82,7 @@ async def test_a_producer_without_the_code_enqueues_as_the_worker_declared(tmp_p
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with Limpet(url) as worker, Limpet(url) as producer:
 
-        @worker.task(name="email.send", queue="mail", priority="critical", group="customer", retry=2)
+        @worker.task(name="email.send", queue="mail", priority="critical", tenant="customer", retry=2)
         async def send(customer: str) -> str:
             return f"sent to {customer}"
 
@@ -90,7 +90,7 @@ async def test_a_producer_without_the_code_enqueues_as_the_worker_declared(tmp_p
         job = await producer.enqueue("email.send", {"customer": "acme"})
         (view,) = await producer.store.get([id_bytes(job.id)])
         assert view is not None
-        assert (view.lane.queue, view.lane.priority, view.lane.group) == ("mail", 0, "acme")
+        assert (view.lane.queue, view.lane.priority, view.lane.tenant) == ("mail", 0, "acme")
         assert view.policy.attempts == 2
         await worker.work(until_empty=True)
         assert await job.result(60) == "sent to acme"

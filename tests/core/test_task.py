@@ -54,7 +54,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (spec.name, spec.queue, spec.priority, spec.executor) == (f"{__name__}.send", "default", 5, "thread")
     assert spec.policy == Policy()
     assert spec.retry == Retry()
-    assert (spec.group, spec.limits, spec.breaker, spec.needs, spec.unique) == (None, (), None, (), None)
+    assert (spec.tenant, spec.limits, spec.breaker, spec.needs, spec.unique) == (None, (), None, (), None)
     assert TaskSpec.declare(fetch).executor == "async"
 
 
@@ -68,7 +68,7 @@ def test_every_option_is_kept() -> None:
         timeout=30,
         hard_timeout=50,
         retry=[1, 2],
-        group="customer",
+        tenant="customer",
         limits=[limit],
         breaker=Breaker(failures=2),
         needs=["smtp"],
@@ -124,7 +124,7 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
         (send, {"timeout": 0}, r"timeout=0"),
         (send, {"timeout": 30, "hard_timeout": 20}, r"hard_timeout=20 ends before timeout=30"),
         (send, {"retry": "x"}, r"retry='x'"),
-        (send, {"group": "custmer"}, r"group='custmer'.*did you mean 'customer'"),
+        (send, {"tenant": "custmer"}, r"tenant='custmer'.*did you mean 'customer'"),
         (send, {"limits": [Limit("x:{custmer}", rate="1/s")]}, r"'custmer'.*did you mean 'customer'"),
         (send, {"limits": ["10/m"]}, r"limits= holds '10/m'"),
         (send, {"limits": None}, r"limits= holds None \(pass Limit"),
@@ -233,7 +233,7 @@ def test_options_reach_the_job() -> None:
         expires_in=9,
         priority="low",
         queue="slow",
-        group="vip",
+        tenant="vip",
         unique="k",
         unique_for=7,
         unique_states=["ready"],
@@ -261,7 +261,7 @@ def test_the_flow_and_meta_of_a_plain_job_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "args", "found"),
+    ("tenant", "args", "found"),
     [
         ("customer", ("acme",), "acme"),
         ("to", ("acme",), "nobody"),
@@ -269,23 +269,23 @@ def test_the_flow_and_meta_of_a_plain_job_are_kept() -> None:
         (lambda args: None, ("acme",), None),
     ],
 )
-def test_the_group_is_read_from_the_arguments(group: Any, args: tuple[Any, ...], found: str | None) -> None:
-    assert job_of(TaskSpec.declare(send, group=group), *args).lane.group == found
+def test_the_tenant_is_read_from_the_arguments(tenant: Any, args: tuple[Any, ...], found: str | None) -> None:
+    assert job_of(TaskSpec.declare(send, tenant=tenant), *args).lane.tenant == found
 
 
 def maybe(tenant: int | None = None) -> None: ...
 
 
-def test_no_tenant_is_no_group() -> None:
-    spec = TaskSpec.declare(maybe, group="tenant")
-    assert job_of(spec).lane.group is None
-    assert job_of(spec, None).lane.group is None
-    assert job_of(spec, 7).lane.group == "7"
-    assert job_of(spec, 7, options=PLAIN.replace(group="other")).lane.group == "other"
+def test_an_argument_that_is_none_names_no_tenant() -> None:
+    spec = TaskSpec.declare(maybe, tenant="tenant")
+    assert job_of(spec).lane.tenant is None
+    assert job_of(spec, None).lane.tenant is None
+    assert job_of(spec, 7).lane.tenant == "7"
+    assert job_of(spec, 7, options=PLAIN.replace(tenant="other")).lane.tenant == "other"
 
 
-def test_a_group_that_is_no_text_is_refused() -> None:
-    spec = TaskSpec.declare(send, group=lambda args: 3)  # type: ignore[arg-type,return-value]  # a careless function
+def test_a_tenant_that_is_no_text_is_refused() -> None:
+    spec = TaskSpec.declare(send, tenant=lambda args: 3)  # type: ignore[arg-type,return-value]  # a careless function
     with pytest.raises(InvalidOption, match="answered 3"):
         job_of(spec, "acme")
 
@@ -373,7 +373,7 @@ def test_data_that_looks_like_a_reference_is_refused_in_a_job_with_parents() -> 
 
 
 def test_lanes_are_made_once_and_forgotten_in_time() -> None:
-    spec = TaskSpec.declare(send, group="customer")
+    spec = TaskSpec.declare(send, tenant="customer")
     assert job_of(spec, "a").lane is job_of(spec, "a").lane
     assert job_of(spec, "a").lane is not job_of(spec, "b").lane
     for number in range(10_050):

@@ -42,7 +42,7 @@ class Order:
         ("{id}", {"id": UUID(int=5)}, str(UUID(int=5))),
         ("{price}", {"price": Decimal("1.50")}, "1.50"),
         ("{who}", {"who": None}, ""),
-        ("{task}/{queue}/{group}", {"task": "t", "queue": "q", "group": "g"}, "t/q/g"),
+        ("{task}/{queue}/{tenant}", {"task": "t", "queue": "q", "tenant": "g"}, "t/q/g"),
         ("{{literal}}", {}, "{literal}"),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_template_reads_the_arguments(text: str, values: dict[str, Any], fille
 
 
 @pytest.mark.parametrize(
-    ("text", "constant"), [("smtp", True), ("x:{task}", True), ("{queue}", False), ("{group}", False), ("{a}", False)]
+    ("text", "constant"), [("smtp", True), ("x:{task}", True), ("{queue}", False), ("{tenant}", False), ("{a}", False)]
 )
 def test_a_template_is_constant_when_every_job_of_a_task_gets_the_same(text: str, constant: bool) -> None:
     assert Template(text).constant is constant
@@ -68,7 +68,7 @@ def test_a_template_that_cannot_be_read_is_refused_at_once(text: Any) -> None:
 def test_an_unknown_parameter_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidTask, match=r"'custmer'.*did you mean 'customer'"):
         Template("{custmer}").check(["customer", "to"])
-    Template("{customer}:{task}:{queue}:{group}").check(["customer"])
+    Template("{customer}:{task}:{queue}:{tenant}").check(["customer"])
 
 
 @pytest.mark.parametrize(

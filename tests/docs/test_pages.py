@@ -26,7 +26,7 @@ RUN = {"python", "sh"}
 # A block that is neither run nor one of these would be an example that nobody checks.
 FOR_THE_EYE = {"text", "ini", "toml", "mermaid", "json"}
 ELSEWHERE = {
-    "README.md": {"bash", "py"},  # run on two machines by tests/engines/redis/test_two_machines.py
+    "redis.md": {"bash", "py"},  # run on two machines by tests/engines/redis/test_two_machines.py
     "postgres.md": {"sql"},  # run by tests/engines/postgres/test_privileges.py
 }
 # What pages call the reader's own servers.

@@ -141,7 +141,7 @@ async def test_the_oldest_ready_job_is_known_however_lanes_were_worked_off(bench
     hand, start_ms = bench.hand(), bench.clock.now_ms
     for _ in range(5):
         for tenant in range(20):
-            await bench.add(group=f"g{tenant}")
+            await bench.add(tenant=f"g{tenant}")
         bench.clock.advance(100)
     for number in range(5):
         assert await oldest(bench) == start_ms + number * 100
@@ -149,7 +149,7 @@ async def test_the_oldest_ready_job_is_known_however_lanes_were_worked_off(bench
         assert {job.due_at_ms for job in jobs} == {start_ms + number * 100}
         await hand.succeed(*jobs)
     assert await oldest(bench) is None
-    await bench.add(group="g3")
+    await bench.add(tenant="g3")
     assert await oldest(bench) == bench.clock.now_ms
 
 

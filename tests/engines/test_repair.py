@@ -127,26 +127,28 @@ async def test_counters_are_set_by_the_records_and_the_totals_by_the_sum(bench: 
 
 
 @pytest.mark.parametrize("more", [4, -2])
-async def test_how_many_jobs_of_a_group_wait_is_counted_anew(bench: Bench, vandal: Vandal, more: int) -> None:
-    await bench.declare(GateRule("queue:default", group_depth=3))
-    await bench.add_many(3, group="acme")
+async def test_how_many_jobs_of_a_tenant_wait_is_counted_anew(bench: Bench, vandal: Vandal, more: int) -> None:
+    await bench.declare(GateRule("queue:default", tenant_depth=3))
+    await bench.add_many(3, tenant="acme")
     assert await bench.hand().claim(1)
-    vandal.miscount_group("default", "acme", more)
-    assert "waiting jobs of group acme" in (await said(bench, "books")).text
+    vandal.miscount_tenant("default", "acme", more)
+    assert "waiting jobs of tenant acme" in (await said(bench, "books")).text
     found = await repaired(bench)
-    assert found == [Difference("count", "waiting jobs of group acme in queue default", 2 + more, 2)]
-    await bench.add(group="acme")
+    assert found == [Difference("count", "waiting jobs of tenant acme in queue default", 2 + more, 2)]
+    await bench.add(tenant="acme")
     with pytest.raises(QueueFull, match="3 wait"):
-        await bench.add(group="acme")
+        await bench.add(tenant="acme")
 
 
-async def test_what_a_counter_of_a_group_lacks_stays_the_same_while_its_jobs_move(bench: Bench, vandal: Vandal) -> None:
+async def test_what_a_counter_of_a_tenant_lacks_stays_the_same_while_its_jobs_move(
+    bench: Bench, vandal: Vandal
+) -> None:
     if isinstance(bench.store, RedisStore):
         pytest.skip("the count is set in one step, and nothing is added to it")
-    await bench.add_many(2, group="acme")
-    vandal.miscount_group("default", "acme", -1)
+    await bench.add_many(2, tenant="acme")
+    vandal.miscount_tenant("default", "acme", -1)
     assert len(await bench.hand().claim(2)) == 2
-    assert Difference("count", "waiting jobs of group acme in queue default", -1, 0) in await repaired(bench)
+    assert Difference("count", "waiting jobs of tenant acme in queue default", -1, 0) in await repaired(bench)
 
 
 async def test_ready_jobs_that_no_claim_sees_are_seen_again(bench: Bench, vandal: Vandal) -> None:
@@ -192,21 +194,21 @@ async def test_a_child_of_a_job_that_vanished_does_not_wait_for_ever(bench: Benc
 async def test_a_repair_counts_what_others_do_meanwhile(bench: Bench, vandal: Vandal) -> None:
     assert isinstance(bench.store, Examines)
     await bench.declare(SMTP)
-    for id in (await bench.add_many(40, limits=("smtp",), group="acme"))[::2]:
+    for id in (await bench.add_many(40, limits=("smtp",), tenant="acme"))[::2]:
         vandal.remove(id)
     over = asyncio.Event()
 
     async def work(name: str) -> None:
         hand = bench.hand(name)
         while not over.is_set():
-            await bench.add_many(3, limits=("smtp",), tags=("new",), group="acme")
+            await bench.add_many(3, limits=("smtp",), tags=("new",), tenant="acme")
             await bench.add_many(3, delay_ms=1)
             for job in await hand.claim(5):
                 await hand.settle(Succeed(job.id, job.token) if job.id[-1] % 3 else Release(job.id, job.token))
 
     workers = [asyncio.ensure_future(work(name)) for name in ("one", "two")]
     for _ in range(3):
-        vandal.remove(await bench.add(group="acme"))
+        vandal.remove(await bench.add(tenant="acme"))
         await bench.store.repair(dry_run=False, now_ms=bench.clock.now_ms)
     over.set()
     await asyncio.gather(*workers)

@@ -64,18 +64,18 @@ class Vandal:
                     f"INSERT INTO {{s}}.count AS c VALUES ('', '', 10, 12) {more}",
                 )
 
-    def miscount_group(self, queue: str, group: str, more: int) -> None:
-        """The counter that a group's depth is checked against says more, or fewer."""
+    def miscount_tenant(self, queue: str, tenant: str, more: int) -> None:
+        """The counter that a tenant's depth is checked against says more, or fewer."""
         match self.store:
             case SqliteStore():
                 self._sqlite(
-                    "UPDATE limpet_count SET n = n + ? WHERE (queue, task, what) = (?, ?, 20)", more, queue, group
+                    "UPDATE limpet_count SET n = n + ? WHERE (queue, task, what) = (?, ?, 20)", more, queue, tenant
                 )
             case RedisStore():
-                self.redis("HINCRBY", "wg", f"{queue}\0{group}", more)
+                self.redis("HINCRBY", "wt", f"{queue}\0{tenant}", more)
             case _:
                 self._postgres(
-                    f"INSERT INTO {{s}}.count AS c VALUES ('{queue}', '{group}', 22, {more})"
+                    f"INSERT INTO {{s}}.count AS c VALUES ('{queue}', '{tenant}', 22, {more})"
                     " ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n"
                 )
 

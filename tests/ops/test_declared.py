@@ -84,7 +84,7 @@ async def test_a_queue_is_paused_and_bounded_before_its_first_job(operator: Oper
 async def test_only_queues_have_a_depth(operator: Operator) -> None:
     for key in ("smtp", "task:send"):
         with pytest.raises(InvalidOption, match="only queues have a depth"):
-            await operator.set_limit(key, LimitChange(group_depth=5))
+            await operator.set_limit(key, LimitChange(tenant_depth=5))
     with pytest.raises(InvalidOption, match="the number must be an integer from 1 to"):
         LimitChange(depth=0)
 

@@ -318,22 +318,22 @@ def test_an_event_that_cannot_be_read_is_told_by_its_kind() -> None:
 
 
 async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: Store) -> None:
-    for group in ("whale", "carp"):
-        await put(store, *(job(group=group) for _ in range(9)))
-    await operator.set_weight("group:whale", 3, reason="they pay more")
-    got = [one.lane.group for one in await claim(store, limit=8)]
+    for tenant in ("whale", "carp"):
+        await put(store, *(job(tenant=tenant) for _ in range(9)))
+    await operator.set_weight("tenant:whale", 3, reason="they pay more")
+    got = [one.lane.tenant for one in await claim(store, limit=8)]
     assert (got.count("whale"), got.count("carp")) == (6, 2)
-    assert [(one.name, one.weight) for one in await operator.weights()] == [("group:whale", 3)]
-    await operator.set_weight("group:whale", 1)
+    assert [(one.name, one.weight) for one in await operator.weights()] == [("tenant:whale", 3)]
+    await operator.set_weight("tenant:whale", 1)
     assert await operator.weights() == []
     assert [entry.kind for entry in await operator.audit()] == ["weight.set", "weight.set"]
-    with pytest.raises(InvalidOption, match=r"'whale' has no share \(name queue:NAME or group:NAME"):
+    with pytest.raises(InvalidOption, match=r"'whale' has no share \(name queue:NAME or tenant:NAME"):
         await operator.set_weight("whale", 2)
-    with pytest.raises(InvalidArguments, match="the name after 'group:' is 257 characters long"):
-        await operator.set_weight("group:" + "x" * 257, 2)
+    with pytest.raises(InvalidArguments, match="the name after 'tenant:' is 257 characters long"):
+        await operator.set_weight("tenant:" + "x" * 257, 2)
     for wrong in (0, 1_001, True):
         with pytest.raises(InvalidOption, match="a weight must be an integer ≥ 1, got"):
-            await operator.set_weight("group:whale", wrong)
+            await operator.set_weight("tenant:whale", wrong)
 
 
 async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> None:

@@ -56,7 +56,7 @@ def test_states(text: str, states: set[State] | None) -> None:
         ("priority:0", Term("priority", "0")),
         ("age<90s", Term("age", "90000", "<")),
         ("args.url:http://x/?a=b", Term("args.url", "http://x/?a=b")),
-        ('group:""', Term("group", "")),
+        ('tenant:""', Term("tenant", "")),
     ],
 )
 def test_conditions(text: str, term: Term) -> None:

@@ -68,12 +68,12 @@ async def test_a_finished_job_becomes_a_new_one_that_names_it(operator: Operator
 
 
 async def test_it_is_queued_as_its_task_is_declared_today(operator: Operator, store: Store) -> None:
-    (old,) = await finish(store, job("send", "old", args={"customer": "acme"}, group="before", priority=8))
+    (old,) = await finish(store, job("send", "old", args={"customer": "acme"}, tenant="before", priority=8))
     limits = [Limit("customer:{customer}", rate="10/s"), Limit("smtp", concurrency=3)]
-    spec = TaskSpec.declare(send, name="send", queue="new", priority="high", group="customer", limits=limits, retry=7)
+    spec = TaskSpec.declare(send, name="send", queue="new", priority="high", tenant="customer", limits=limits, retry=7)
     await publish(store, [spec])
     new = await made_of(operator, old)
-    assert (new.lane.queue, new.lane.priority, new.lane.group) == ("new", 3, "acme")
+    assert (new.lane.queue, new.lane.priority, new.lane.tenant) == ("new", 3, "acme")
     assert (new.lane.limits, new.lane.keys) == (("smtp",), ("customer:acme",))
     assert new.policy.attempts == spec.policy.attempts
     (gate,) = await store.gates("limit:smtp")
@@ -82,8 +82,8 @@ async def test_it_is_queued_as_its_task_is_declared_today(operator: Operator, st
 
 
 async def test_a_task_that_nobody_published_keeps_its_place(operator: Operator, store: Store) -> None:
-    (old,) = await finish(store, job("novel", "odd", group="acme", priority=2))
-    assert (await made_of(operator, old)).lane == Lane("odd", "novel", group="acme", priority=2)
+    (old,) = await finish(store, job("novel", "odd", tenant="acme", priority=2))
+    assert (await made_of(operator, old)).lane == Lane("odd", "novel", tenant="acme", priority=2)
 
 
 async def test_arguments_that_the_task_takes_no_more_are_refused(operator: Operator, store: Store) -> None:

@@ -108,7 +108,7 @@ async def test_everything_a_job_says_arrives(ground: Ground, bench: Bench) -> No
     parent = ground.job(task="first", queue="a", priority=3)
     job = ground.job(
         task="second",
-        group="acme",
+        tenant="acme",
         limits=("smtp",),
         keys=("customer:7",),
         needs=("gpu",),

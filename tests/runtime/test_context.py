@@ -20,9 +20,9 @@ from tests.runtime.running import Bench
 async def test_a_job_knows_who_it_is(bench: Bench) -> None:
     def identity() -> list[object]:
         job = current_job()
-        return [job.id, job.attempt, job.task, job.queue, job.group, list(job.tags), job.cancelled, job.meta]
+        return [job.id, job.attempt, job.task, job.queue, job.tenant, list(job.tags), job.cancelled, job.meta]
 
-    id = await bench.put(bench.task(identity), queue="mail", group="acme", tags=["eu"])
+    id = await bench.put(bench.task(identity), queue="mail", tenant="acme", tags=["eu"])
     await bench.drain({"queues": ("mail",)})
     found = msgspec.json.decode((await bench.view(id)).result or b"")
     assert found == [id_text(id), 1, "identity", "mail", "acme", ["eu"], False, {}]

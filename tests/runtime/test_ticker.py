@@ -385,10 +385,10 @@ async def test_a_function_of_the_task_that_fails_is_told_and_stops_nothing_else(
 ) -> None:
     def broken(n: int = 1) -> None: ...
 
-    def group(args: object) -> str:
+    def tenant(args: object) -> str:
         raise KeyError("customer")
 
-    spec = TaskSpec.declare(broken, name="broken", group=group)
+    spec = TaskSpec.declare(broken, name="broken", tenant=tenant)
     bad = declared(Every("1h"), name="a", task="broken")
     ticker = stage.ticker(bad, HOURLY, tasks={"broken": spec, "work": TaskSpec.named("work")})
     await ticker.look()

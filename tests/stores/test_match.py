@@ -62,7 +62,7 @@ def term(field: str, values: list[str]) -> st.SearchStrategy[Term]:
 
 TERMS = st.one_of(
     *(term(f"args.{path}", VALUES) for path in PATHS),
-    *(term(field, TEXTS) for field in ("queue", "task", "group", "cause", "tag", "unique", "error")),
+    *(term(field, TEXTS) for field in ("queue", "task", "tenant", "cause", "tag", "unique", "error")),
     term("state", [state.value for state in State]),
     *(
         st.builds(
@@ -76,9 +76,9 @@ TERMS = st.one_of(
 async def shelf(bench: Bench) -> None:
     """Jobs that differ in everything a term can ask for."""
     await bench.put(
-        bench.job(queue="mail", task="send", group="acme", priority=3, tags=("vip", "[x]"), args=ARGS[0].encode()),
+        bench.job(queue="mail", task="send", tenant="acme", priority=3, tags=("vip", "[x]"), args=ARGS[0].encode()),
         bench.job(queue="mail", task="send", priority=9, args=ARGS[1].encode()),
-        bench.job(task="report", group="acme", unique=Unique("report:7"), args=ARGS[2].encode(), flow=b"f" * 16),
+        bench.job(task="report", tenant="acme", unique=Unique("report:7"), args=ARGS[2].encode(), flow=b"f" * 16),
         bench.job(task="later", delay_ms=60_000, tags=("vip",), args=ARGS[3].encode()),
         bench.job(task="dies", priority=0),
     )

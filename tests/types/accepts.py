@@ -53,7 +53,7 @@ async def pool() -> AsyncIterator[Pool]:
     priority="critical",
     timeout=30,
     retry=Retry(attempts=5, base=1, factor=4, cap=300, jitter="full"),
-    group="customer",
+    tenant="customer",
     limits=[Limit("customer:{customer}", rate="10/m"), Limit("smtp", concurrency=20)],
     breaker=Breaker(failures=5, within=60, cooldown=60),
 )

@@ -205,19 +205,19 @@ class Bench:
             assert not account.stuck, f"{gate.key} waits for a probe that nobody runs"
         return Books(counts, jobs, [account.gate for account in accounts])
 
-    async def check_depth(self, queue: str, group: str | None) -> None:
+    async def check_depth(self, queue: str, tenant: str | None) -> None:
         """A queue that may hold as many as wait in it takes no new job, and says how many those are."""
         waiting = [job for job in await self.everything() if job.lane.queue == queue and job.state in WAITING]
-        counts, key = Counter(job.lane.group for job in waiting), f"queue:{queue}"
-        for whose, most in ((None, len(waiting)), *([(group, counts[group])] if group is not None else [])):
-            rule = GateRule(key, depth=most) if whose is None else GateRule(key, group_depth=most)
+        counts, key = Counter(job.lane.tenant for job in waiting), f"queue:{queue}"
+        for whose, most in ((None, len(waiting)), *([(tenant, counts[tenant])] if tenant is not None else [])):
+            rule = GateRule(key, depth=most) if whose is None else GateRule(key, tenant_depth=most)
             await self.change(GateChange(key, rule=rule))
             said = ""
             try:
-                await self.put(self.job(queue=queue, group=group))
+                await self.put(self.job(queue=queue, tenant=tenant))
             except QueueFull as full:
                 said = str(full)
-            assert f"its depth is {most:,}, {most:,} wait," in said, f"{most} wait in {queue} (group {whose}): {said}"
+            assert f"its depth is {most:,}, {most:,} wait," in said, f"{most} wait in {queue} (tenant {whose}): {said}"
         await self.change(GateChange(key, rule=GateRule(key), declared=True, clear=True))
 
     async def _check_flows(self, jobs: Sequence[JobView]) -> None:

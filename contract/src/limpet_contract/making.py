@@ -13,7 +13,7 @@ class JobOptions(TypedDict, total=False):
     queue: str
     task: str
     priority: int
-    group: str | None
+    tenant: str | None
     needs: tuple[str, ...]
     limits: tuple[str, ...]
     keys: tuple[str, ...]
@@ -43,7 +43,7 @@ def make_job(id: bytes, options: JobOptions) -> Job:
         queue=options.get("queue", "default"),
         task=options.get("task", "work"),
         priority=options.get("priority", 5),
-        group=options.get("group"),
+        tenant=options.get("tenant"),
         needs=options.get("needs", ()),
         limits=options.get("limits", ()),
         keys=options.get("keys", ()),

@@ -67,8 +67,8 @@ CHANGES = [
 LANES: list[JobOptions] = [
     {},
     {"task": "other"},
-    {"group": "acme"},
-    {"queue": "second", "group": "acme"},
+    {"tenant": "acme"},
+    {"queue": "second", "tenant": "acme"},
     {"priority": 3},
     {"limits": ("shared",)},
     {"keys": ("k1",)},
@@ -76,11 +76,11 @@ LANES: list[JobOptions] = [
     {"needs": ("gpu",)},
     {"task": "slow", "limits": ("slow",)},
     {"task": "shaky", "breaker": "shaky"},
-    {"task": "shaky", "breaker": "shaky", "group": "acme", "priority": 3},
+    {"task": "shaky", "breaker": "shaky", "tenant": "acme", "priority": 3},
     {"task": "asks", "limits": ("adaptive", "words")},
     {"task": "asks", "limits": ("adaptive",)},
     {"task": "pays", "limits": ("usd",)},
-    {"task": "pays", "limits": ("usd",), "group": "acme", "priority": 3},
+    {"task": "pays", "limits": ("usd",), "tenant": "acme", "priority": 3},
     {"task": "pays", "limits": ("usd",), "keys": ("plain",)},
     {"task": "pays", "keys": ("plain", "adaptive")},
     {"task": "pays", "breaker": "shaky", "limits": ("adaptive", "usd")},
@@ -280,8 +280,8 @@ class StoreWalk(RuleBasedStateMachine):
         if what == "prune":
             self.run(self.tandem.prune())
         elif what == "fill":
-            for queue, group in (("default", None), ("default", "acme"), ("second", "acme")):
-                self.run(self.tandem.bench.check_depth(queue, group))
+            for queue, tenant in (("default", None), ("default", "acme"), ("second", "acme")):
+                self.run(self.tandem.bench.check_depth(queue, tenant))
         else:
             self.run(self.tandem.reopen() if what == "reopen" else self.tandem.pause_or_resume(what))
 

@@ -1,4 +1,4 @@
-"""Commands about the dead-letter queue: list, show, groups, retry, edit, discard."""
+"""Commands about the dead-letter queue: list, show, causes, retry, edit, discard."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
 
 
 @click.option("--queue", metavar="NAME", help="Only this queue.")
-@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Groups at most.")
-async def groups_body(terminal: Terminal, queue: str | None, limit: int) -> None:
+@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Causes at most.")
+async def causes_body(terminal: Terminal, queue: str | None, limit: int) -> None:
     """Dead jobs grouped by what killed them, most frequent first."""
     from limpet.ops.shape import cause_shape
 
@@ -58,7 +58,7 @@ async def groups_body(terminal: Terminal, queue: str | None, limit: int) -> None
     for cause, s in zip(causes, shapes, strict=True):
         last = f"{text_of_ms(max(0, now_ms - cause.last_at_ms))} ago"
         rows.append((s["count"], s["cause"], s["task"], s["error"], s["message"], last, s["sample"]))
-    terminal.table("groups", columns, rows, shapes)
+    terminal.table("causes", columns, rows, shapes)
 
 
 def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ async def discard_body(
 
 dead.add_command(command("list", lists=True, cls=Asking)(list_body))
 dead.add_command(job, "show")
-dead.add_command(command("groups", lists=True)(groups_body))
+dead.add_command(command("causes", lists=True)(causes_body))
 dead.add_command(command("retry", cls=Asking)(dead_retry_body))
 dead.add_command(edit)
 dead.add_command(command("discard", cls=Asking)(discard_body))

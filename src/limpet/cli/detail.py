@@ -14,7 +14,7 @@ FACTS: Final = (
     ("task", "task"),
     ("queue", "queue"),
     ("priority", "priority"),
-    ("group", "group"),
+    ("tenant", "tenant"),
     ("enqueued", "enqueued_at"),
     ("due", "due_at"),
     ("started", "started_at"),

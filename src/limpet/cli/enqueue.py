@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="When one it waits for fails.")
 @click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
-@click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant.")
+@click.option("--tenant", metavar="NAME", help="Whose job it is, such as a customer. Tenants take turns.")
 @click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What it takes of limits; repeatable (usd=0.02).")
 @click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
 @click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
@@ -114,7 +114,7 @@ async def _ask(app: Limpet, task: str, args: dict[str, Any], options: CallOption
 def _flags(text: str) -> str:
     """What is said of Python's options, in the words of the command line: on_duplicate= is --on-duplicate here."""
     text = text.replace("unique=True", "--unique KEY")
-    names = "priority|delay|at|expires_in|unique_for|on_duplicate|unique|after|needs|tags|group|cost|timeout|id"
+    names = "priority|delay|at|expires_in|unique_for|on_duplicate|unique|after|needs|tags|tenant|cost|timeout|id"
     flag = {"tags": "tag"}
     return re.sub(
         rf"\b({names})=(?P<value>['\"\d-])?",

@@ -93,8 +93,8 @@ def _level(gate: Gate, now_ms: int) -> str:
     level = ["no money or quota left"] if gate.breaker_open else []
     if rule.depth is not None:
         level.append(f"{rule.depth:,} may wait")
-    if rule.group_depth is not None:
-        level.append(f"{rule.group_depth:,} of each group may wait")
+    if rule.tenant_depth is not None:
+        level.append(f"{rule.tenant_depth:,} of each tenant may wait")
     if rule.interval_us is not None:
         level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
         level += [
@@ -126,7 +126,7 @@ def _is_round(us: int, interval_us: int) -> bool:
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
 @click.option("--depth", type=click.IntRange(1), help="Of a queue: jobs that may wait in it; more are refused.")
-@click.option("--group-depth", type=click.IntRange(1), help="Of a queue: the same for each group of its jobs.")
+@click.option("--tenant-depth", type=click.IntRange(1), help="Of a queue: the same for each tenant of its jobs.")
 @click.option(
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
@@ -141,7 +141,7 @@ async def limits_set_body(
     burst: int | None,
     concurrency: int | None,
     depth: int | None,
-    group_depth: int | None,
+    tenant_depth: int | None,
     buckets: tuple[str, ...],
     budgets: tuple[str, ...],
     adaptive: bool | None,
@@ -155,7 +155,7 @@ async def limits_set_body(
     if slowest is not None and adaptive is False:
         raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
     adapts = adaptive if slowest is None else slowest
-    numbers = (concurrency, adapts, depth, group_depth)
+    numbers = (concurrency, adapts, depth, tenant_depth)
     nothing = all(number is None for number in numbers) and not buckets and not budgets
     if rate is None and (burst is not None or nothing):
         what = "a limit" if burst is None else "a burst"
@@ -169,7 +169,7 @@ async def limits_set_body(
         budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
         adaptive=adapts,
         depth=depth,
-        group_depth=group_depth,
+        tenant_depth=tenant_depth,
     )
     async with terminal.operator() as operator:
         known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}

@@ -13,7 +13,7 @@ from limpet.core.errors import UsageError
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
-_NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "group_depth", "adaptive", "weight")
+_NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "tenant_depth", "adaptive", "weight")
 _LONGEST: Final = 60  # characters of an argument that a person changed
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}

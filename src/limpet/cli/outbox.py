@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ from limpet.cli.terminal import Terminal, say_error
 from limpet.cli.words import command, duration
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.ops.codes import OK, REFUSED
+from limpet.runtime.signals import STOPS, obeyed
 from limpet.stores.base import MAX_BATCH_JOBS
 from limpet.stores.open import is_memory, open_store, redacted
 
@@ -74,48 +76,49 @@ async def outbox_body(
 ) -> int:
     """Relay jobs from the outbox in your database to the store until SIGTERM: in order, each once."""
     relays = once or not (sql or create or failed or retry_failed)
-    stop = _told_to_stop() if relays else asyncio.Event()
-    ends = await _ends(terminal, app_reference(app or app_flag), outbox_url, stop)
-    if ends is None:
-        return OK.exit
-    if not isinstance(ends, Ends):
-        say_error(ends.code, ends.message, ends.fix, as_json=terminal.json)
-        return ends.exit
-    if sql:
-        return _print_sql(terminal, ends)
-    from limpet.outbox.relay import Relay
-    from limpet.outbox.table import open_table
-
-    table = open_table(ends.place, ends.namespace)
-    try:
-        said: dict[str, object] = {"outbox": ends.place.shown, "namespace": ends.namespace}
-        if create:
-            await table.create()
-            said["created"] = True
-            terminal.say(f"the tables are in {ends.place.shown}")
-        if retry_failed:
-            said["retried"] = count = await table.retry_failed()
-            terminal.say(f"{count:,} jobs are in the line again")
-        if failed:
-            return await _list_failed(terminal, table)
-        if not relays:
-            if terminal.json:
-                terminal.answer(said)
+    stop = asyncio.Event()
+    with obeyed(partial(_told, stop)) if relays else nullcontext():
+        ends = await _ends(terminal, app_reference(app or app_flag), outbox_url, stop)
+        if ends is None:
             return OK.exit
-        _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
-        said |= {"url": redacted(ends.url)}
-        store = _store(ends)
+        if not isinstance(ends, Ends):
+            say_error(ends.code, ends.message, ends.fix, as_json=terminal.json)
+            return ends.exit
+        if sql:
+            return _print_sql(terminal, ends)
+        from limpet.outbox.relay import Relay
+        from limpet.outbox.table import open_table
+
+        table = open_table(ends.place, ends.namespace)
         try:
-            relay = Relay(store, table, batch=batch, cut_off_ms=cut_off)
-            if once or no_wait:
-                await relay.begin()
-            if not once:
-                _banner(terminal, ends, said)
-            return await _tell(terminal, table, said, await relay.run(stop, once=once), once=once)
+            said: dict[str, object] = {"outbox": ends.place.shown, "namespace": ends.namespace}
+            if create:
+                await table.create()
+                said["created"] = True
+                terminal.say(f"the tables are in {ends.place.shown}")
+            if retry_failed:
+                said["retried"] = count = await table.retry_failed()
+                terminal.say(f"{count:,} jobs are in the line again")
+            if failed:
+                return await _list_failed(terminal, table)
+            if not relays:
+                if terminal.json:
+                    terminal.answer(said)
+                return OK.exit
+            _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
+            said |= {"url": redacted(ends.url)}
+            store = _store(ends)
+            try:
+                relay = Relay(store, table, batch=batch, cut_off_ms=cut_off)
+                if once or no_wait:
+                    await relay.begin()
+                if not once:
+                    _banner(terminal, ends, said)
+                return await _tell(terminal, table, said, await relay.run(stop, once=once), once=once)
+            finally:
+                await store.close()
         finally:
-            await store.close()
-    finally:
-        await table.close()
+            await table.close()
 
 
 async def _ends(
@@ -209,18 +212,11 @@ def _banner(terminal: Terminal, ends: Ends, said: dict[str, object]) -> None:
     terminal.say(f"  store   {redacted(ends.url)}, namespace {ends.namespace}")
 
 
-def _told_to_stop() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; a second one ends the process, which is safe too."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def told() -> None:
-        stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    return stop
+def _told(stop: asyncio.Event) -> None:
+    """The first signal asks for the end; a second one ends the process, which is safe too."""
+    stop.set()
+    for number in STOPS:
+        asyncio.get_running_loop().remove_signal_handler(number)
 
 
 outbox = command("outbox")(outbox_body)

@@ -50,7 +50,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--attempts", type=click.IntRange(1), help="Runs of each job in all."),
         click.option("--timeout", type=duration, help="Soft timeout of an attempt."),
         click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What a job takes of limits; repeatable."),
-        click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant."),
+        click.option("--tenant", metavar="NAME", help="Whose job it is, such as a customer. Tenants take turns."),
         click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable."),
         click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable."),
         click.option("--priority", metavar="WORD|0-9", help="critical, high, normal or low; 0 is the most urgent."),
@@ -95,7 +95,7 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
 
 def options_of(given: dict[str, Any]) -> dict[str, Any]:
     """What was given about the jobs, in the words of `@app.schedule`."""
-    names = ("queue", "priority", "needs", "tags", "group", "cost", "timeout")
+    names = ("queue", "priority", "needs", "tags", "tenant", "cost", "timeout")
     found = {name: given[name] for name in names if given[name] not in (None, ())}
     if str(found.get("priority", "")).isdigit():
         found["priority"] = int(found["priority"])

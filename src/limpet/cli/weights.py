@@ -1,4 +1,4 @@
-"""Commands about shares: how many jobs one turn of a queue or a group serves."""
+"""Commands about shares: how many jobs one turn of a queue or a tenant serves."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 @click.group(cls=Listing)
 def weights() -> None:
-    """Shares of queues and groups: who gets how many jobs per turn."""
+    """Shares of queues and tenants: who gets how many jobs per turn."""
 
 
 async def list_body(terminal: Terminal) -> None:
-    """List queues and groups with another share than 1."""
+    """List queues and tenants with another share than 1."""
     async with terminal.operator() as operator:
         found = await operator.weights()
     shapes = [{"name": one.name, "weight": one.weight} for one in found]
-    terminal.table("weights", ("queue or group", "jobs per turn"), [(one.name, one.weight) for one in found], shapes)
+    terminal.table("weights", ("queue or tenant", "jobs per turn"), [(one.name, one.weight) for one in found], shapes)
 
 
 @click.argument("name")
 @click.argument("weight", type=click.IntRange(1, 1_000))
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def set_body(terminal: Terminal, name: str, weight: int, reason: str) -> None:
-    """Let one turn of NAME (queue:mail, group:acme) serve WEIGHT jobs."""
+    """Let one turn of NAME (queue:mail, tenant:acme) serve WEIGHT jobs."""
     from limpet.ops.weights import unused
 
     async with terminal.operator() as operator:

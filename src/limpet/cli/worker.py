@@ -74,21 +74,22 @@ async def worker_body(
 
     setup_logging(style, settings.log_level)
     supervisor = Supervisor(settings)
-    supervisor.handle_signals()  # first of all: the app may be imported for long, and a signal then is an order too
-    answer = await ask(_question(terminal, settings, wait=not no_wait), supervisor.stopping)
-    if answer is None:
-        return OK.exit
-    if answer.refusal is not None:
-        refusal = answer.refusal
-        say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
-        return refusal.exit
-    _check(terminal, reference, answer, settings.worker)
-    _banner(terminal, reference, answer, settings)
-    if strict and worst(answer.findings):
-        fix = "" if not terminal.json else "the notes before this one say what to change"
-        say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
-        return REFUSED.exit
-    return await supervisor.run()
+    # First of all: the app may be imported for long, and a signal then is an order too.
+    with supervisor.obeys_signals():
+        answer = await ask(_question(terminal, settings, wait=not no_wait), supervisor.stopping)
+        if answer is None:
+            return OK.exit
+        if answer.refusal is not None:
+            refusal = answer.refusal
+            say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
+            return refusal.exit
+        _check(terminal, reference, answer, settings.worker)
+        _banner(terminal, reference, answer, settings)
+        if strict and worst(answer.findings):
+            fix = "" if not terminal.json else "the notes before this one say what to change"
+            say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
+            return REFUSED.exit
+        return await supervisor.run()
 
 
 def _settings(

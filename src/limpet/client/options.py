@@ -29,7 +29,7 @@ class CallOptions(TypedDict, total=False):
     expires_in: Duration
     priority: Priority
     queue: str | Queue
-    group: str
+    tenant: str
     unique: UniqueOption
     unique_for: Duration | None
     unique_states: Iterable[str | State]
@@ -51,7 +51,7 @@ class ScheduleOptions(TypedDict, total=False):
 
     priority: Priority
     queue: str
-    group: str
+    tenant: str
     needs: Iterable[str]
     tags: Iterable[str]
     cost: int | Amounts

@@ -308,7 +308,7 @@ class SharedBatch:
 
 
 def _is_of(lane: Lane, full: QueueFull) -> bool:
-    return lane.queue == full.queue and full.group in (None, lane.group)
+    return lane.queue == full.queue and full.tenant in (None, lane.tenant)
 
 
 def _fail(batch: Sequence[PendingEnqueue], error: Exception) -> None:

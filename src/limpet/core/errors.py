@@ -83,19 +83,19 @@ class QueueDraining(UsageError):
 
 
 class QueueFull(UsageError):
-    """The queue, or the share of one group in it, holds as many waiting jobs as it may; nothing was stored.
+    """The queue, or the share of one tenant in it, holds as many waiting jobs as it may; nothing was stored.
 
-    `room` is how many more would fit. `group` is None when the queue itself is full.
+    `room` is how many more would fit. `tenant` is None when the queue itself is full.
     """
 
     code = "queue_full"
 
     def __init__(
-        self, message: str, *, fix: str = "", queue: str = "", group: str | None = None, room: int = 0
+        self, message: str, *, fix: str = "", queue: str = "", tenant: str | None = None, room: int = 0
     ) -> None:
         super().__init__(message, fix=fix)
         self.queue = queue
-        self.group = group
+        self.tenant = tenant
         self.room = room
 
 

@@ -185,7 +185,7 @@ def _errors_behind(gate: Gate, tasks: Sequence[Declaration]) -> str:
     """Where the failures that opened a breaker can be read: most of them are to be tried again, and not dead."""
     mine = [task.name for task in tasks if task.breaker is not None and task.breaker.key == gate.key]
     queries = [f"limpet jobs 'task:{name} error:*'" for name in mine or [gate.key.removeprefix("breaker:")]]
-    return f"read the errors: {' or '.join(queries[:3])}; those that are dead: limpet dead groups"
+    return f"read the errors: {' or '.join(queries[:3])}; those that are dead: limpet dead causes"
 
 
 def _never_fits(gate: Gate) -> Finding:
@@ -206,7 +206,7 @@ def _dead(counts: Counts) -> Iterator[Finding]:
         if state is State.dead:
             tasks[task] += count
     worst = ", ".join(f"{task} ({count})" for task, count in tasks.most_common(3))
-    yield Finding("warning", "dead_letters", f"{total} dead jobs wait for a person: {worst}", "limpet dead groups")
+    yield Finding("warning", "dead_letters", f"{total} dead jobs wait for a person: {worst}", "limpet dead causes")
 
 
 def _conservation(counts: Counts) -> Iterator[Finding]:

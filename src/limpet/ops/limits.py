@@ -30,7 +30,7 @@ LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may
 class LimitChange:
     """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once, whether it adapts.
 
-    Of a queue also how many jobs may wait in it (`depth`), and of each group in it (`group_depth`).
+    Of a queue also how many jobs may wait in it (`depth`), and of each tenant in it (`tenant_depth`).
 
     Without a burst it is the rate's number, or the code's burst if that is smaller. `adaptive` may be the slowest rate
     that it may fall to; a new rate alone keeps the proportion of the two.
@@ -47,9 +47,9 @@ class LimitChange:
         budgets: Mapping[str, str] | None = None,
         adaptive: bool | str | None = None,
         depth: int | None = None,
-        group_depth: int | None = None,
+        tenant_depth: int | None = None,
     ) -> None:
-        numbers = (rate, concurrency, adaptive, depth, group_depth)
+        numbers = (rate, concurrency, adaptive, depth, tenant_depth)
         if all(number is None for number in numbers) and not buckets and not budgets:
             raise InvalidOption(
                 "a limit needs a rate or a concurrency, a bucket or a budget; a queue may have a depth",
@@ -68,7 +68,7 @@ class LimitChange:
             checked_ceiling(concurrency, what=f"concurrency={concurrency!r}")
         self.depths = {
             name: checked_depth(number, what=f"{name}={number!r}")
-            for name, number in (("depth", depth), ("group_depth", group_depth))
+            for name, number in (("depth", depth), ("tenant_depth", tenant_depth))
             if number is not None
         }
         self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive

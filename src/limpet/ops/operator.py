@@ -149,7 +149,7 @@ class Operator:
             or gate.held_until_ms > now_ms
             or is_counting(gate, now_ms)
             or gate.rule.depth is not None
-            or gate.rule.group_depth is not None
+            or gate.rule.tenant_depth is not None
         ]
 
     async def waiters(self, limits: Sequence[Gate]) -> Waiters:
@@ -381,11 +381,11 @@ class Operator:
     # -- shares
 
     async def weights(self) -> list[Weight]:
-        """Queues and groups whose turns serve more than one job."""
+        """Queues and tenants whose turns serve more than one job."""
         return await weights(self.store)
 
     async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
-        """Let one turn of `queue:NAME` or `group:NAME` serve so many jobs; 1 is what all others have."""
+        """Let one turn of `queue:NAME` or `tenant:NAME` serve so many jobs; 1 is what all others have."""
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
         found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])

@@ -13,7 +13,7 @@ from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
 
-TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "group", "tag", "error", "cause", "unique", "flow"})
+TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "tenant", "tag", "error", "cause", "unique", "flow"})
 NUMBER_FIELDS: Final = frozenset({"priority", "attempt", "lost", "age"})
 FIELDS: Final = ("state", *sorted(TEXT_FIELDS), *sorted(NUMBER_FIELDS), "args.<path>")
 EXAMPLE: Final = "state:dead queue:mail task:send_* args.user.id:42 age>1h -task:noop"

@@ -136,7 +136,7 @@ class Rerun:
 def _as_declared(job: Job, task: Declaration) -> tuple[Job, tuple[GateRule, ...]]:
     """The same job as the task is declared today. What only its code can say stays as it was: a tenant, a cost."""
     options = Options(
-        group=job.lane.group if task.group is None else None,
+        tenant=job.lane.tenant if task.tenant is None else None,
         cost={"": job.cost, **job.costs} if task.cost_in_code else None,
         tags=job.tags,
     )

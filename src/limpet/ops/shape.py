@@ -71,7 +71,7 @@ def job_line(view: JobView) -> Shape:
         "task": view.lane.task,
         "queue": view.lane.queue,
         "priority": view.lane.priority,
-        "group": view.lane.group,
+        "tenant": view.lane.tenant,
         "attempt": view.attempt,
         "attempts": view.policy.attempts,
         "enqueued_at": when(view.enqueued_at_ms),
@@ -273,7 +273,7 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
         "concurrency": rule.concurrency,
         "used": gate.used,
         "depth": rule.depth,
-        "group_depth": rule.group_depth,
+        "tenant_depth": rule.tenant_depth,
         "unit": public_unit(rule.unit),
         "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
         "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
@@ -331,7 +331,7 @@ def queue_shape(view: QueueView) -> Shape:
         "draining": gate is not None and gate.draining,
         "concurrency": None if gate is None else gate.rule.concurrency,
         "depth": None if gate is None else gate.rule.depth,
-        "group_depth": None if gate is None else gate.rule.group_depth,
+        "tenant_depth": None if gate is None else gate.rule.tenant_depth,
     }
 
 

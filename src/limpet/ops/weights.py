@@ -1,4 +1,4 @@
-"""Decides how large the share of a queue or a group is: how many jobs one turn of it serves."""
+"""Decides how large the share of a queue or a tenant is: how many jobs one turn of it serves."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MOST: Final = 1_000  # a turn longer than this is a queue that starves the other
 
 
 class Weight(Struct, frozen=True):
-    """One queue ("queue:mail") or group ("group:acme") and its share; all others have 1."""
+    """One queue ("queue:mail") or tenant ("tenant:acme") and its share; all others have 1."""
 
     name: str
     weight: int
 
 
 async def weights(store: Store) -> list[Weight]:
-    """Every queue and group that has another share than 1, by name."""
+    """Every queue and tenant that has another share than 1, by name."""
     found = [Weight(one.name, msgspec.json.decode(one.value, type=int)) for one in await store.controls(KIND)]
     return [one for one in found if one.weight != 1]
 
 
 async def set_weight(store: Store, name: str, weight: int) -> Weight:
-    """Give a queue or a group this share, from the next claim on."""
+    """Give a queue or a tenant this share, from the next claim on."""
     kind, _, rest = name.partition(":")
-    if kind not in ("queue", "group") or not rest:
-        raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or group:NAME")
+    if kind not in ("queue", "tenant") or not rest:
+        raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or tenant:NAME")
     checked_key(rest, what=f"the name after '{kind}:'")
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST:
         raise InvalidOption(
@@ -45,9 +45,9 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
 
 
 async def unused(store: Store, name: str) -> str:
-    """A note about a queue or a group of which nothing is there, or nothing: jobs of it may still come."""
+    """A note about a queue or a tenant of which nothing is there, or nothing: jobs of it may still come."""
     kind, _, rest = name.partition(":")
     if kind == "queue":
         return await strange(store, name)
-    page = await store.find(Query(terms=(Term("group", rest),), limit=1))
-    return f"no job of group {rest!r} is there; its share counts when one comes" if page == Page(()) else ""
+    page = await store.find(Query(terms=(Term("tenant", rest),), limit=1))
+    return f"no job of tenant {rest!r} is there; its share counts when one comes" if page == Page(()) else ""

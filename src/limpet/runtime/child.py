@@ -43,6 +43,7 @@ from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import App, AppRef, WorkerCutOff, WorkerEvents, WorkerPlan
+from limpet.runtime.signals import obeyed
 from limpet.runtime.worker import Worker
 from limpet.stores.asking import last_seq
 
@@ -129,10 +130,6 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
         )
         return FAILED
 
-    # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the supervisor
-    # says when to stop; any other sender gets the end that it asks for, at the cost of what does not finish.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
-
     async def look(order: Look) -> None:
         entries = None
         with contextlib.suppress(StoreError):
@@ -141,10 +138,12 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
 
     obeying = background(_obey(reader, worker, look), "limpet-obey")
     try:
-        return await _work(worker)
+        # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the
+        # supervisor says when to stop; any other sender gets the end that it asks for, at the cost of what does not
+        # finish.
+        with obeyed(partial(worker.stop, ordered=False), [signal.SIGTERM]):
+            return await _work(worker)
     finally:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends anyway, and how it ended is in its exit code
         obeying.cancel()
         with contextlib.suppress(Exception):
             await app.store.close()

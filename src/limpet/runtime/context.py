@@ -105,8 +105,8 @@ class JobContext:
         return self._attempt.job.lane.queue
 
     @property
-    def group(self) -> str | None:
-        return self._attempt.job.lane.group
+    def tenant(self) -> str | None:
+        return self._attempt.job.lane.tenant
 
     @property
     def flow(self) -> str | None:

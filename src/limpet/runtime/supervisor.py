@@ -10,9 +10,9 @@ import asyncio
 import logging
 import math
 import random
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -33,6 +33,7 @@ from limpet.runtime.process_group import gone, kill_group
 from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
 from limpet.runtime.settler import MOST_PER_CALL
+from limpet.runtime.signals import obeyed
 from limpet.runtime.spare import Spare
 from limpet.runtime.worker_run import END_S, FLUSH_S
 from limpet.stores.open import open_store
@@ -110,11 +111,9 @@ class Supervisor:
         for child in self._children.values():
             child.send(Halt(force=self._forced))
 
-    def handle_signals(self) -> None:
-        """SIGTERM and SIGINT stop; a second one forces."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: self.stop(force=self._stopping.is_set()))
+    def obeys_signals(self) -> AbstractContextManager[None]:
+        """SIGTERM and SIGINT stop; a second one forces. What comes after the block changes nothing any more."""
+        return obeyed(lambda: self.stop(force=self._stopping.is_set()))
 
     @property
     def stopping(self) -> asyncio.Event:
@@ -406,5 +405,5 @@ def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> 
 async def supervise(settings: SupervisorSettings) -> int:
     """Run a supervisor with signal handlers, as `limpet worker` does; the exit code."""
     supervisor = Supervisor(settings)
-    supervisor.handle_signals()
-    return await supervisor.run()
+    with supervisor.obeys_signals():
+        return await supervisor.run()

@@ -249,7 +249,7 @@ def _job(schedule: Schedule, spec: TaskSpec, run: Run) -> tuple[Job, Sequence[Ga
         return job_of(schedule, spec, run)
     except UsageError:
         raise
-    except Exception as error:  # the task's own functions (of a group, a key, a cost) are called here
+    except Exception as error:  # the task's own functions (of a tenant, a key, a cost) are called here
         raise InvalidTask(f"{type(error).__name__} in a function of task {spec.name}: {error}") from error
 
 

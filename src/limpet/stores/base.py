@@ -176,7 +176,7 @@ class Store(Protocol):
         QueueDraining or BatchTooLarge, naming the index. Jobs may name parents of the same call.
 
         QueueFull when a gate "queue:Q" has a depth, and more new jobs come than may wait there with those that do
-        (blocked, scheduled and ready ones), of the queue or of their group in it. Only calls at the same time can
+        (blocked, scheduled and ready ones), of the queue or of their tenant in it. Only calls at the same time can
         exceed it together.
         """
 
@@ -213,7 +213,7 @@ class Store(Protocol):
         """Close a session; what it still holds is released unspent."""
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        """Lease ready jobs to a live session: best priority first, fair between queues and groups.
+        """Lease ready jobs to a live session: best priority first, fair between queues and tenants.
 
         Promotes due jobs, opens due gates, cancels expired jobs on the way. A session that is not
         live gets nothing and `again=False`. An empty answer marks the session idle in the same step,
@@ -321,7 +321,7 @@ class Store(Protocol):
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         """Write a named record; with `expect`, only over that version (0 = not there), else None.
 
-        Kind "weight" (names "queue:Q" and "group:G", value an integer) is heeded by the next claim.
+        Kind "weight" (names "queue:Q" and "tenant:T", value an integer) is heeded by the next claim.
         """
 
     async def controls(self, kind: str) -> list[Control]:

@@ -27,7 +27,7 @@ _COMPARE: Final[dict[str, Callable[[int, int], bool]]] = {
 _TEXT: Final[dict[str, Callable[[JobView], Sequence[str | None]]]] = {
     "queue": lambda job: (job.lane.queue,),
     "task": lambda job: (job.lane.task,),
-    "group": lambda job: (job.lane.group,),
+    "tenant": lambda job: (job.lane.tenant,),
     "cause": lambda job: (job.cause or None,),
     "unique": lambda job: (job.unique,),
     "tag": lambda job: job.tags,
@@ -38,7 +38,7 @@ _NUMBER: Final[dict[str, Callable[[JobView], int]]] = {
     "lost": lambda job: job.lost,
 }
 
-_OF_LANES: Final = frozenset({"queue", "task", "group", "priority"})
+_OF_LANES: Final = frozenset({"queue", "task", "tenant", "priority"})
 
 
 def match_of(terms: Sequence[Term], now_ms: int) -> Match:

@@ -125,7 +125,7 @@ def test_what_cannot_work_is_refused_by_name(given: dict[str, Any], error: type[
         ({"tags": {"b", "a"}}, {"tags": ["a", "b"]}),
         ({"needs": ("gpu",)}, {"needs": ["gpu"]}),
         ({"retry": [1, timedelta(seconds=10)]}, {"retry": [1, 10.0]}),
-        ({"retry": 3, "cost": 2, "queue": "q", "group": "g"}, {"retry": 3, "cost": 2, "queue": "q", "group": "g"}),
+        ({"retry": 3, "cost": 2, "queue": "q", "tenant": "g"}, {"retry": 3, "cost": 2, "queue": "q", "tenant": "g"}),
     ],
 )
 def test_options_are_stored_as_json_that_means_the_same(options: dict[str, Any], stored: dict[str, Any]) -> None:

@@ -23,8 +23,8 @@ CREATE TEMP VIEW place AS
   UNION ALL SELECT id, lane, state, priority, flags FROM lp.done;
 CREATE TEMP VIEW ready AS SELECT id, lane, due_ms FROM lp.wait WHERE state = 2;
 CREATE TEMP VIEW named AS -- lanes, stored or only posted
-  SELECT id, queue, task, grp FROM lp.lane
-  UNION SELECT p.lane, b.body ->> 'queue', b.body ->> 'task', b.body ->> 'group' FROM lp.post AS p
+  SELECT id, queue, task, tenant FROM lp.lane
+  UNION SELECT p.lane, b.body ->> 'queue', b.body ->> 'task', b.body ->> 'tenant' FROM lp.post AS p
   CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb AS body) AS b WHERE p.kind = 0 AND p.body IS NOT NULL;
 CREATE TEMP VIEW charge AS
   SELECT r.id, r.token, r.claimed_ms, c ->> 0 AS gate, (c -> 1)::boolean AS slot, (c -> 2)::bigint AS cost,
@@ -197,17 +197,17 @@ FAULTS: Final = {
           SELECT l.queue, l.task, p.state, count(*) AS n FROM place AS p JOIN named AS l ON l.id = p.lane
           GROUP BY l.queue, l.task, p.state
         ) AS f ON (f.queue, f.task, f.state) = (c.queue, c.task, c.what) WHERE c.n IS DISTINCT FROM f.n""",
-    "a group does not count its jobs": """
-        SELECT x.queue, x.grp, x.what, sum(x.n), sum(x.jobs) FROM (
-          SELECT queue, task AS grp, what, n, 0 AS jobs FROM lp.count WHERE what IN (22, 23)
+    "a tenant does not count its jobs": """
+        SELECT x.queue, x.tenant, x.what, sum(x.n), sum(x.jobs) FROM (
+          SELECT queue, task AS tenant, what, n, 0 AS jobs FROM lp.count WHERE what IN (22, 23)
           UNION ALL
-          SELECT l.queue, l.grp, CASE u.what WHEN 3 THEN 23 ELSE 22 END, u.n, 0 FROM lp.tally AS t
+          SELECT l.queue, l.tenant, CASE u.what WHEN 3 THEN 23 ELSE 22 END, u.n, 0 FROM lp.tally AS t
           CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) JOIN named AS l ON l.id = t.lane
-          WHERE u.what <= 3 AND l.grp IS NOT NULL
+          WHERE u.what <= 3 AND l.tenant IS NOT NULL
           UNION ALL
-          SELECT l.queue, l.grp, CASE p.state WHEN 3 THEN 23 ELSE 22 END, 0, 1 FROM place AS p
-          JOIN named AS l ON l.id = p.lane WHERE p.state <= 3 AND l.grp IS NOT NULL
-        ) AS x GROUP BY x.queue, x.grp, x.what HAVING sum(x.n) <> sum(x.jobs)""",
+          SELECT l.queue, l.tenant, CASE p.state WHEN 3 THEN 23 ELSE 22 END, 0, 1 FROM place AS p
+          JOIN named AS l ON l.id = p.lane WHERE p.state <= 3 AND l.tenant IS NOT NULL
+        ) AS x GROUP BY x.queue, x.tenant, x.what HAVING sum(x.n) <> sum(x.jobs)""",
     "not all that was enqueued is accounted for": """
         SELECT e.n, s.n, x.n FROM (SELECT coalesce(sum(n), 0) AS n FROM counted WHERE what = 10) AS e,
           (SELECT count(*) AS n FROM place WHERE state NOT IN (4, 6)) AS s,

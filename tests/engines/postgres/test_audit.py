@@ -117,7 +117,7 @@ DAMAGE = {
         "INSERT INTO lp.dep_far SELECT child, parent FROM lp.dep WHERE NOT done"
     ),
     "counts differ from what is stored": "DELETE FROM lp.tally WHERE ctid = (SELECT min(ctid) FROM lp.tally)",
-    "a group does not count its jobs": "INSERT INTO lp.count (queue, task, what, n) VALUES ('default', 'acme', 22, 1)",
+    "a tenant does not count its jobs": "INSERT INTO lp.count (queue, task, what, n) VALUES ('default', 'acme', 22, 1)",
     "not all that was enqueued is accounted for": (
         "INSERT INTO lp.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
     ),
@@ -144,7 +144,7 @@ async def fill(namespace: Namespace) -> None:
         GateRule("limit:usd", unit="usd", cap=10, period="day"),
         GateRule("breaker:b", breaker=BreakerRule()),
     ]
-    keyed = [bench.job(keys=("k1",), group=group) for group in ("a", "b")]
+    keyed = [bench.job(keys=("k1",), tenant=tenant) for tenant in ("a", "b")]
     ending = [bench.job(task="ending") for _ in range(3)]
     paid = bench.job(breaker="b", limits=("usd",), costs={"usd": 3})
     await bench.put(*keyed, paid, *ending, rules=rules)

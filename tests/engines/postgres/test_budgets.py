@@ -41,8 +41,8 @@ async def test_costs_count_whichever_way_jobs_come(place: Place, way: str, flow:
 
 async def test_jobs_of_a_task_with_a_budget_are_claimed_only_to_start_at_once(place: Place) -> None:
     await place.change(GateChange("task:t", rule=GateRule("task:t", cap=10, period="day")))
-    await place.add_many(3, task="t", group="a")
-    await place.add_many(3, task="t", group="b")
+    await place.add_many(3, task="t", tenant="a")
+    await place.add_many(3, task="t", tenant="b")
     hand = place.hand()
     assert await hand.claim(4, slots=0) == []
     assert len((await hand.ask(4, slots=3)).jobs) == 3

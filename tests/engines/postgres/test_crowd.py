@@ -56,7 +56,7 @@ class Crowd:
         if self.rng.random() < 0.4:
             options["limits"] = (self.rng.choice("xy"),)
         if self.rng.random() < 0.3:
-            options["group"] = f"g{self.rng.randrange(4)}"
+            options["tenant"] = f"g{self.rng.randrange(4)}"
         if self.rng.random() < 0.2:
             options["delay_ms"] = self.rng.choice([5, 50])
         if self.rng.random() < 0.1:

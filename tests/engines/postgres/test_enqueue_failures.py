@@ -51,11 +51,11 @@ async def test_two_enter_a_lane_that_nobody_works_at(place: Namespace, known: bo
     bench = await place.bench()
     hand = bench.hand()
     if known:
-        await bench.add(group="acme")
+        await bench.add(tenant="acme")
         await hand.succeed(await hand.take())
         assert await hand.claim() == []
     async with guest(place, bench) as one, guest(place, bench) as two:
-        first, second = bench.job(group="acme"), bench.job(group="acme")
+        first, second = bench.job(tenant="acme"), bench.job(tenant="acme")
         assert [each.state for each in await one.put(first)] == [State.ready]
         await two.put(second)
         assert await soon(hand.claim()) == []
@@ -70,7 +70,8 @@ async def test_two_enter_two_lanes_in_opposite_orders(place: Namespace) -> None:
     before = deadlocks(place)
     async with guest(place, bench) as one, guest(place, bench) as two:
         jobs = [
-            bench.job(group=group, policy=Policy(attempts=n)) for n, group in ((1, "a"), (2, "b"), (2, "b"), (1, "a"))
+            bench.job(tenant=tenant, policy=Policy(attempts=n))
+            for n, tenant in ((1, "a"), (2, "b"), (2, "b"), (1, "a"))
         ]
         for who, job in zip((one, two, one, two), jobs, strict=True):
             await who.put(job)
@@ -84,7 +85,7 @@ async def test_two_enter_two_lanes_in_opposite_orders(place: Namespace) -> None:
 async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
     async with fresh_namespace(shared(POSTGRES)) as place:
         bench = await place.bench()
-        jobs = [bench.job(group=f"tenant {n}") for n in range(TENANTS)]
+        jobs = [bench.job(tenant=f"tenant {n}") for n in range(TENANTS)]
         size = TENANTS // calls
         async with guest(place, bench) as one:
             for at in range(0, TENANTS, size):
@@ -94,7 +95,7 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
             await one.commit()
         assert place.one("SELECT count(*) FROM lp.wait WHERE state = 2") == TENANTS
         first = await bench.hand().claim(600)
-        assert len({job.lane.group for job in first}) == 600
+        assert len({job.lane.tenant for job in first}) == 600
 
 
 # -- whoever is told
@@ -180,7 +181,7 @@ async def test_an_old_snapshot_is_no_hindrance(place: Namespace, level: Isolatio
         await bench.cancel(ids[-1])
         guests = []
         for each in (one, two, one, two):
-            jobs = [bench.job(), bench.job(group="a"), bench.job(keys=("k",)), bench.job(delay_ms=500)]
+            jobs = [bench.job(), bench.job(tenant="a"), bench.job(keys=("k",)), bench.job(delay_ms=500)]
             await each.put(*jobs, rules=[rule])
             guests += [job.id for job in jobs]
         assert await hand.claim(2)
@@ -197,7 +198,7 @@ async def test_an_old_snapshot_is_no_hindrance(place: Namespace, level: Isolatio
 async def test_a_transaction_with_savepoints_keeps_what_they_keep(place: Namespace) -> None:
     bench = await place.bench()
     # More than 64: from there on a snapshot no longer knows each of them by itself.
-    kept, dropped = [[bench.job(group=f"{word} {n}") for n in range(80)] for word in ("kept", "dropped")]
+    kept, dropped = [[bench.job(tenant=f"{word} {n}") for n in range(80)] for word in ("kept", "dropped")]
     async with guest(place, bench) as one:
         await one.ask("SELECT 1")
         for keep, drop in zip(kept, dropped, strict=True):
@@ -219,7 +220,7 @@ async def test_everybody_goes_on_beside_open_transactions(place: Namespace) -> N
     await bench.add_many(40)
     async with guest(place, bench) as one, guest(place, bench) as two, guest(place, bench) as three:
         await one.put(*(bench.job() for _ in range(3)))
-        await two.put(*(bench.job(group=f"g{n}", policy=Policy(attempts=7)) for n in range(300)))
+        await two.put(*(bench.job(tenant=f"g{n}", policy=Policy(attempts=7)) for n in range(300)))
         rule = GateRule("limit:k", concurrency=1)
         await three.put(bench.job(keys=("k",), delay_ms=1_000), rules=[rule])
         hand = bench.hand()
@@ -231,7 +232,7 @@ async def test_everybody_goes_on_beside_open_transactions(place: Namespace) -> N
         assert await soon(bench.retry(*dead[:2])) == ["retried", "retried"]
         assert await soon(bench.store.discard(dead[2:3], now_ms=bench.clock.now_ms)) == 1
         assert await soon(bench.cancel(dead[0])) == ["cancelled"]
-        await soon(bench.put(bench.job(keys=("k",)), bench.job(group="g1", after=(dead[1],)), rules=[rule]))
+        await soon(bench.put(bench.job(keys=("k",)), bench.job(tenant="g1", after=(dead[1],)), rules=[rule]))
         assert len(await soon(hand.claim(5))) == 2
         await soon(bench.change(GateChange("limit:k", rule=GateRule("limit:k", concurrency=2))))
         await soon(bench.sweep(3_000, hand))
@@ -272,7 +273,7 @@ async def test_one_that_is_rolled_back_leaves_nothing(place: Namespace) -> None:
     before = place.one(STORED)
     async with guest(place, bench) as one:
         await one.put(
-            bench.job(group="a", policy=Policy(attempts=7)),
+            bench.job(tenant="a", policy=Policy(attempts=7)),
             bench.job(unique=Unique("u"), delay_ms=9),
             bench.job(after=(parent,), keys=("k",)),
             rules=[GateRule("limit:k", concurrency=1)],

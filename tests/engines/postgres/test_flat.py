@@ -82,8 +82,8 @@ async def customers(bench: Bench, count: int) -> None:
     """Very many customers wait at one limit, ten jobs each."""
     await bench.declare(GateRule("limit:region", interval_us=3_600_000_000))
     for start in range(0, count // 10, CHUNK // 10):
-        groups = range(start, min(start + CHUNK // 10, count // 10))
-        jobs = [bench.job(task="regional", keys=("region",), group=f"c{n}") for n in groups for _ in range(10)]
+        tenants = range(start, min(start + CHUNK // 10, count // 10))
+        jobs = [bench.job(task="regional", keys=("region",), tenant=f"c{n}") for n in tenants for _ in range(10)]
         await bench.put(*jobs)
 
 
@@ -184,10 +184,10 @@ async def test_urgent_jobs_cost_nothing_to_those_that_pass_them(
         store = open_store(server.url, f"n{number}")
         bench, hand = Bench(store, Clock()), Bench(store, Clock()).hand()
         await many(bench, count // 2, priority=3)
-        await many(bench, count // 2, priority=3, group=f"g{number}")
+        await many(bench, count // 2, priority=3, tenant=f"g{number}")
         for first in range(0, count // 10, MAX_BATCH_JOBS):
             last = min(first + MAX_BATCH_JOBS, count // 10)
-            await bench.put(*(bench.job(priority=3, group=f"c{n}") for n in range(first, last)))
+            await bench.put(*(bench.job(priority=3, tenant=f"c{n}") for n in range(first, last)))
         await bench.add_many((CLAIMS + 1) * BATCH)
         await hand.succeed(*await hand.claim(BATCH, aged=BATCH, most_urgent=4))
         server.ask("VACUUM ANALYZE", timeout_s=600)

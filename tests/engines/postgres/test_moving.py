@@ -52,7 +52,7 @@ async def test_a_dump_goes_on_elsewhere(servers: tuple[PostgresServer, PostgresS
     bench = Bench(open_store(new.url), bench.clock)
     hand = bench.hand()
     assert await hand.ids(5) == kept[:1]
-    fresh = [await bench.add(task="another"), await bench.add(group="new")]
+    fresh = [await bench.add(task="another"), await bench.add(tenant="new")]
     assert set(await hand.ids(5)) == set(fresh)
     bench.clock.advance(5_000)
     assert await hand.ids(5) == kept[1:]

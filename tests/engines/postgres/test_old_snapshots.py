@@ -33,7 +33,7 @@ SELECT * FROM lp.claim_1(
 READER = "SELECT count(*) FROM pg_class"
 WRITER = "SELECT pg_current_xact_id()"
 RULE = GateRule("limit:k", concurrency=1_000)
-GROUPS: list[JobOptions] = [{"group": f"g{n}"} for n in range(5)]
+TENANTS: list[JobOptions] = [{"tenant": f"g{n}"} for n in range(5)]
 LIMITED: list[JobOptions] = [{"limits": ("k",)}]
 KEYED: list[JobOptions] = [{"keys": ("k",)}]
 
@@ -133,8 +133,8 @@ async def test_claims_under_a_limit_stay_flat(place: Namespace, ways: list[JobOp
 
 @pytest.mark.matrix("a known cost, measured to be seen when it goes")
 @pytest.mark.xfail(strict=True, reason="61_choose walks over all places that members have left since")
-async def test_claims_from_groups_stay_flat(place: Namespace) -> None:
-    before, after = await touched(place, GROUPS, READER, JOBS // 4)
+async def test_claims_from_tenants_stay_flat(place: Namespace) -> None:
+    before, after = await touched(place, TENANTS, READER, JOBS // 4)
     assert after < 1.5 * before
 
 

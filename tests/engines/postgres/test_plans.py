@@ -35,7 +35,7 @@ CROWDS = {
     "lane_now (id, class, member, priority, jobs, state, gate)": """
       -n, -n % 5, -n, 5, 1, n % 2 * 2, CASE WHEN n % 2 = 1 THEN 'limit:c' || n END""",
     "lane_gate": "'limit:c' || n, -n",
-    "turn": "-n, 0, 1, 1, 'group:c' || n",
+    "turn": "-n, 0, 1, 1, 'tenant:c' || n",
     "gate (key, concurrency, used, opens_ms)": "'limit:c' || n, 1, 1, 9e15",
     "wait (id, lane, due_ms, expires_ms, state, priority)": """
       id, -n, CASE n % 3 WHEN 1 THEN 9e15 ELSE 1 END, 9e15, n % 3, 5""",
@@ -86,7 +86,7 @@ async def a_day(bench: Bench) -> None:
     parent = await bench.add(task="parent", priority=0)
     children = [*await bench.add_many(3, after=(parent,)), await bench.add(after=(parent,), if_parent_fails="run")]
     await bench.declare(GateRule("limit:x", concurrency=1))
-    await bench.add_many(4, keys=("x",), group="g", breaker="api")
+    await bench.add_many(4, keys=("x",), tenant="g", breaker="api")
     await bench.add_many(3, delay_ms=500, expires_ms=2_000)
     await bench.put(bench.job(unique=Unique("key", for_ms=1_000)), bench.job(unique=Unique("key")))
     await a_flow(bench, hand)

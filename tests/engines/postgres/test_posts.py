@@ -45,10 +45,10 @@ async def test_one_that_commits_after_younger_ones_is_found(place: Namespace, fi
     """Before, between and after the claims that file what was posted meanwhile."""
     bench = await place.bench()
     async with guest(place, bench) as old:
-        late = bench.job(queue="late", group="new")
+        late = bench.job(queue="late", tenant="new")
         await old.put(late)
         for n in range(3):
-            await bench.put(*(bench.job(group=f"{n} {m}") for m in range(STEP - 20)))
+            await bench.put(*(bench.job(tenant=f"{n} {m}") for m in range(STEP - 20)))
         for _ in range(filed):
             await file(bench)
         await old.commit()
@@ -90,7 +90,7 @@ async def test_what_many_posted_is_served_in_its_order(place: Namespace) -> None
 
 async def test_what_lanes_posted_that_have_work_already_keeps_nobody_waiting(place: Namespace) -> None:
     bench = await place.bench()
-    lanes: list[JobOptions] = [{"group": f"{n}", "priority": 8} for n in range(STEP + 50)]
+    lanes: list[JobOptions] = [{"tenant": f"{n}", "priority": 8} for n in range(STEP + 50)]
     await bench.put(*(bench.job(**lane) for lane in lanes))
     while await file(bench):
         pass
@@ -105,7 +105,7 @@ async def test_what_was_filed_is_not_walked_over_again(place: Namespace, monkeyp
     bench, pages, touched = await place.untended_bench(), Pages(monkeypatch, "claim"), []
     for calls in (1, 40):
         for _ in range(calls):
-            await bench.put(*(bench.job(group=f"{n}") for n in range(STEP)))
+            await bench.put(*(bench.job(tenant=f"{n}") for n in range(STEP)))
         while await file(bench):
             pass
         await file(bench)
@@ -121,7 +121,7 @@ async def test_every_order_of_commits(place: Namespace) -> None:
     for order in permutations(range(4)):
         async with contextlib.AsyncExitStack() as stack:
             guests = [await stack.enter_async_context(guest(place, bench)) for _ in range(4)]
-            jobs = [bench.job(group=f"{order} {n}") for n in range(4)]
+            jobs = [bench.job(tenant=f"{order} {n}") for n in range(4)]
             for each, job in zip(guests, jobs, strict=True):
                 await each.put(job)
             for n in order:
@@ -133,11 +133,11 @@ async def test_what_a_claim_posts_itself_is_left_to_the_next(place: Namespace) -
     """A claim that waited for the floor is older than what it files."""
     bench, other = await place.bench(), await place.bench()
     rule = GateRule("limit:k", concurrency=1)
-    await bench.put(*(bench.job(keys=("k",), group=group) for group in "ab"), rules=[rule])
+    await bench.put(*(bench.job(keys=("k",), tenant=tenant) for tenant in "ab"), rules=[rule])
     hand = bench.hand()
     job = await hand.take()
     assert await hand.claim() == []
-    await bench.put(*(bench.job(queue="elsewhere", group=f"g{n}") for n in range(20)))
+    await bench.put(*(bench.job(queue="elsewhere", tenant=f"g{n}") for n in range(20)))
     waiter = other.hand("w2", queues=("default",))
     await waiter.beat()
     with contextlib.closing(place.connect()) as floor, contextlib.closing(place.connect()) as gate:
@@ -166,7 +166,7 @@ async def test_no_post_is_lost_on_a_random_way(place: Namespace, seed: int) -> N
                 open_guests.append((await stack.enter_async_context(guest(place, bench)), set()))
             elif what == "put" and open_guests:
                 who, own = rng.choice(open_guests)
-                jobs = [bench.job(group=f"{step} {n}") for n in range(rng.choice([1, 3, 100]))]
+                jobs = [bench.job(tenant=f"{step} {n}") for n in range(rng.choice([1, 3, 100]))]
                 await who.put(*jobs)
                 own.update(job.id for job in jobs)
             elif what == "end" and open_guests:
@@ -177,7 +177,7 @@ async def test_no_post_is_lost_on_a_random_way(place: Namespace, seed: int) -> N
                     await who.commit()
                     expected |= own
             elif what == "crowd":
-                jobs = [bench.job(group=f"{step} {n}") for n in range(rng.choice([50, STEP, 400]))]
+                jobs = [bench.job(tenant=f"{step} {n}") for n in range(rng.choice([50, STEP, 400]))]
                 await bench.put(*jobs)
                 expected.update(job.id for job in jobs)
             elif what == "single":

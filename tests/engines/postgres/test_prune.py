@@ -36,7 +36,7 @@ async def prune(place: Place, retention: Retention = ALL, limit: int = 1_000) ->
 
 async def test_nothing_is_left_of_a_store_whose_jobs_are_done(place: Place) -> None:
     rule, parent = GateRule("limit:x", concurrency=1), await place.add(unique=Unique("k", for_ms=1_000))
-    await place.put(place.job(limits=("x",), after=(parent,), group="g"), rules=[rule])
+    await place.put(place.job(limits=("x",), after=(parent,), tenant="g"), rules=[rule])
     await place.add(breaker="b")
     hand = place.hand()
     job = await hand.take()
@@ -121,15 +121,15 @@ async def test_of_two_dead_jobs_of_one_key_the_first_named_is_retried(place: Pla
 
 
 async def test_weights_are_heeded_by_turns_that_are_under_way(place: Place) -> None:
-    for group in ("a", "b"):
-        await place.add_many(8, group=group)
+    for tenant in ("a", "b"):
+        await place.add_many(8, tenant=tenant)
     hand = place.hand()
     await hand.succeed(*await hand.claim(2))
-    await place.store.put_control(Control("weight", "group:b", b"3"))
+    await place.store.put_control(Control("weight", "tenant:b", b"3"))
     jobs = await hand.claim(8)
-    assert [job.lane.group for job in jobs] == ["a", "b", "a", "b", "a", "b", "b", "b"]  # from its next turn on
-    await place.store.put_control(Control("weight", "group:c", str(10**30).encode()))
-    await place.add(group="c")
+    assert [job.lane.tenant for job in jobs] == ["a", "b", "a", "b", "a", "b", "b", "b"]  # from its next turn on
+    await place.store.put_control(Control("weight", "tenant:c", str(10**30).encode()))
+    await place.add(tenant="c")
     assert len(await hand.claim(5)) == 5
 
 

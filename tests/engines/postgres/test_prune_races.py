@@ -115,10 +115,10 @@ async def test_counts_stay_what_they_are_while_they_are_folded(place: Place) -> 
 
 async def test_a_lane_is_forgotten_and_comes_back_with_the_next_job(place: Place) -> None:
     other = await place.another()
-    await place.add(group="g")
+    await place.add(tenant="g")
     await place.hand().drain()
     place.clock.advance(2 * HOUR_MS)
-    job = place.job(group="g")
+    job = place.job(tenant="g")
     with place.holding(COUNTS) as stop:
         enqueue = start(other.put(job))
         await place.until_waiting(1)  # its post is written, and not yet to be seen
@@ -132,10 +132,10 @@ async def test_a_lane_is_forgotten_and_comes_back_with_the_next_job(place: Place
 
 async def test_a_lane_dropped_under_an_enqueue_in_flight_is_there_again(place: Place) -> None:
     other = await place.another()
-    await place.add(group="g")
+    await place.add(tenant="g")
     await place.hand().drain()
     place.clock.advance(2 * HOUR_MS)
-    job = place.job(group="g")
+    job = place.job(tenant="g")
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
         await other.joined.enqueue_on(line, [job], now_ms=place.clock.now_ms)
         for _ in range(5):
@@ -146,12 +146,12 @@ async def test_a_lane_dropped_under_an_enqueue_in_flight_is_there_again(place: P
 
 
 async def test_a_lane_stays_while_its_jobs_are_not_yet_folded(place: Place) -> None:
-    await place.add(group="g")
+    await place.add(tenant="g")
     await place.hand().drain()
     await place.store.prune(Retention(succeeded_ms=0), now_ms=place.clock.now_ms)
     assert place.ask("SELECT jobs FROM lp.lane_now") == [(0,)]  # it stays for an hour
     place.clock.advance(2 * HOUR_MS)
-    later = await place.add(group="g", delay_ms=HOUR_MS)
+    later = await place.add(tenant="g", delay_ms=HOUR_MS)
     with place.holding("SELECT lp.lock(:FOLD)"):  # somebody else is folding
         await place.store.prune(Retention(), now_ms=place.clock.now_ms)
     place.clock.advance(HOUR_MS)

@@ -48,11 +48,11 @@ async def place() -> AsyncIterator[Place]:
 async def live(place: Place, rng: Random) -> None:
     """Some jobs in every state."""
     hand = place.hand()
-    await place.declare(GateRule("limit:smtp", concurrency=9), GateRule("queue:default", depth=999, group_depth=999))
+    await place.declare(GateRule("limit:smtp", concurrency=9), GateRule("queue:default", depth=999, tenant_depth=999))
     for number, ending in enumerate(("succeed", "bury", "drop", "fail", "wait", "release")):
         await place.put(
             *(place.job(limits=("smtp",), unique=Unique(f"{number} {n}"), flow=place.id()) for n in range(3)),
-            *(place.job(task="other", group="acme", delay_ms=rng.choice([0, 60_000])) for _ in range(4)),
+            *(place.job(task="other", tenant="acme", delay_ms=rng.choice([0, 60_000])) for _ in range(4)),
         )
         place.ask("SELECT lp.fold_1(2000)")
         for job in await hand.claim(5):

@@ -29,7 +29,7 @@ from tests.size import in_matrix
 ROUNDS = 60
 LANES: list[dict[str, Any]] = [
     {"queue": "a", "task": "plain"},
-    {"queue": "a", "task": "grouped", "group": "g"},
+    {"queue": "a", "task": "shared", "tenant": "g"},
     {"queue": "b", "task": "limited", "limits": ("k",)},
     {"queue": "b", "task": "broken", "limits": ("k",), "breaker": "api"},
     {"queue": "c", "task": "urgent", "priority": 2},

@@ -197,7 +197,7 @@ def test_what_all_lanes_give_at_once_is_what_core_lets_them_give_in_order(floor:
     floor.empty()
     drawn = data.draw(GATES).items()
     gates = {key: replace(gate, rule=replace(gate.rule, key=key)) for key, gate in drawn if gate is not None}
-    lanes = [replace(lane, group=str(n)) for n, lane in enumerate(data.draw(st.lists(LANES, min_size=2, max_size=6)))]
+    lanes = [replace(lane, tenant=str(n)) for n, lane in enumerate(data.draw(st.lists(LANES, min_size=2, max_size=6)))]
     jobs = [
         Job(floor.ground.id(), lane, policy, b"{}", cost=cost, costs=costs)
         for lane, policy, cost, costs in data.draw(
@@ -234,7 +234,7 @@ def test_a_gate_that_lets_nobody_through_does_not_move_the_tokens_of_the_others(
         f"breaker:{name}": Gate(GateRule(f"breaker:{name}", breaker=BreakerRule()), open_until_ms=until_ms)
         for name, until_ms in ((shut, T0 + 1), (probed, T0 - 1))
     }
-    lanes = [Lane("q", "t", group=name, breaker=name) for name in (shut, probed)]
+    lanes = [Lane("q", "t", tenant=name, breaker=name) for name in (shut, probed)]
     agree(floor, gates, [Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes], dict.fromkeys(lanes, 1), 2)
     assert Place(floor.schema).stored()[f"breaker:{probed}"].probe_token == T0 * 2048
 
@@ -250,7 +250,7 @@ def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None
 
 DAILY = Gate(GateRule("limit:c", unit="usd", cap=10, period="day"))
 RATED = Gate(GateRule("limit:a", interval_us=1_000_000, burst=2))
-WIDE, NARROW = Lane("q", "t", limits=("c",), group="wide"), Lane("q", "t", limits=("c",), keys=("a",), group="narrow")
+WIDE, NARROW = Lane("q", "t", limits=("c",), tenant="wide"), Lane("q", "t", limits=("c",), keys=("a",), tenant="narrow")
 FREE = Lane("q", "t")
 
 
@@ -311,7 +311,7 @@ def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[La
 def test_a_gate_that_somebody_holds_stops_its_own_lanes_alone_and_nobody_waits(floor: Floor) -> None:
     floor.empty()
     floor.store(*(Gate(GateRule(f"limit:{key}", concurrency=9)) for key in "abc"))
-    lanes = [Lane("q", "t", group=keys, keys=tuple(keys)) for keys in ("a", "ab", "b", "c")]
+    lanes = [Lane("q", "t", tenant=keys, keys=tuple(keys)) for keys in ("a", "ab", "b", "c")]
     floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
     with floor.ground.open() as other, floor.schema.connect(autocommit=True) as line:
         other.execute(floor.schema.sql("SELECT FROM lp.gate WHERE key = 'limit:a' FOR UPDATE"))
@@ -333,7 +333,7 @@ def test_a_claim_makes_as_many_looks_for_many_lanes_as_for_few(telling_floor: Fl
         for count in (4, 40):
             floor.empty()
             floor.store(*(Gate(GateRule(f"limit:{n}", concurrency=1), used=1 - room) for n in range(count)))
-            lanes = [Lane("q", "t", group=str(n), keys=(str(n),)) for n in range(count)]
+            lanes = [Lane("q", "t", tenant=str(n), keys=(str(n),)) for n in range(count)]
             floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
             line.execute("SELECT setseed(0)")  # floors are looked at by chance
             heard.clear()

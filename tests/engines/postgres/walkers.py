@@ -44,12 +44,12 @@ LANES: Final[list[JobOptions]] = [
     {},
     {},
     {"task": "other"},
-    {"group": "acme"},
-    {"queue": "second", "group": "acme"},
-    {"queue": "second", "group": "zeta", "priority": 3},
+    {"tenant": "acme"},
+    {"queue": "second", "tenant": "acme"},
+    {"queue": "second", "tenant": "zeta", "priority": 3},
     {"limits": ("shared",)},
     {"keys": ("k1",)},
-    {"keys": ("k1",), "group": "acme"},
+    {"keys": ("k1",), "tenant": "acme"},
     {"task": "other", "keys": ("k1", "k2"), "limits": ("shared",), "priority": 3},
     {"task": "slow", "limits": ("slow",)},
     {"task": "shaky", "breaker": "shaky"},
@@ -92,10 +92,10 @@ MIXES: Final = {
         {"put": 2, "claim": 10, "settle": 10, "settle_late": 2, "cancel": 1, "expire": 1, "turn_over": 1},
         [
             {"limits": ("shared",)},
-            {"limits": ("shared",), "group": "acme"},
+            {"limits": ("shared",), "tenant": "acme"},
             {"keys": ("k1",)},
             {"keys": ("k2",)},
-            {"keys": ("k2", "k1"), "group": "acme"},
+            {"keys": ("k2", "k1"), "tenant": "acme"},
         ],
         unique=0.0,
         expires=0.0,
@@ -113,12 +113,12 @@ MIXES: Final = {
             "put": 3, "visit": 1, "claim": 10, "suspend": 10, "settle": 3, "settle_late": 1, "signal": 8, "complete": 1,
             "cancel": 1, "retry": 3, "expire": 1, "turn_over": 1, "prune": 1,
         },
-        [{}, {"keys": ("k2",)}, {"group": "acme"}],
+        [{}, {"keys": ("k2",)}, {"tenant": "acme"}],
         unique=0.1,
     ),
     "keys": Mix(
         {"put": 5, "visit": 4, "claim": 6, "settle": 6, "cancel": 2, "retry": 2, "discard": 1, "prune": 1, "expire": 1},
-        [{}, {"group": "acme"}],
+        [{}, {"tenant": "acme"}],
         unique=0.8,
     ),
 }  # fmt: skip
@@ -363,7 +363,7 @@ class Walker:
         await self.bench.store.prune(Retention(succeeded_ms=0, cancelled_ms=0), now_ms=self.now_ms)
 
     async def weigh(self) -> None:
-        name = self.rng.choice(["queue:second", "group:acme"])
+        name = self.rng.choice(["queue:second", "tenant:acme"])
         await self.bench.store.put_control(Control("weight", name, str(self.rng.randint(1, 3)).encode()))
 
     async def look(self) -> None:

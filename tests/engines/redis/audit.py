@@ -269,7 +269,7 @@ class Audit:
     def listed_gates(self) -> None:
         gates = [unpack(body, type=Gate) for body in self.hash(b"g").values()]
         self.same("drains", set(self.all.get(b"dr", ())), {gate.key.encode() for gate in gates if gate.draining})
-        bounded = {gate.key.encode() for gate in gates if gate.rule.depth or gate.rule.group_depth}
+        bounded = {gate.key.encode() for gate in gates if gate.rule.depth or gate.rule.tenant_depth}
         self.same("queues with a depth", set(self.all.get(b"dp", ())), bounded)
 
     def dependencies(self) -> None:
@@ -308,14 +308,14 @@ class Audit:
         for id, head in self.jobs.items():
             queue, task = self.queue_task(head)
             expected[f"{queue}\0{task}\0{self.state(id)}".encode()] += 1
-            group = unpack(self.hash(b"ln")[head.lane][26:])[3]
-            if group is not None and self.waits(id):
-                crowds[f"{queue}\0{group}".encode()] += 1
+            tenant = unpack(self.hash(b"ln")[head.lane][26:])[3]
+            if tenant is not None and self.waits(id):
+                crowds[f"{queue}\0{tenant}".encode()] += 1
             if head.state == DEAD:
                 causes[f"{self.cause[id]}\0{queue}\0{task}".encode()] += 1
         found = {key: int(n) for key, n in self.hash(b"n").items() if not key.startswith(b"\0\0")}
         self.same("counts", found, dict(expected))
-        self.same("waiting by group", {key: int(n) for key, n in self.hash(b"wg").items()}, dict(crowds))
+        self.same("waiting by tenant", {key: int(n) for key, n in self.hash(b"wt").items()}, dict(crowds))
         self.same("causes", {key: unpack(body)[0] for key, body in self.hash(b"ca").items()}, dict(causes))
 
     def memory(self) -> None:

@@ -1,4 +1,4 @@
-"""Very many queues, groups and keys: a step looks at some of them, counted in commands, and nobody is forgotten."""
+"""Very many queues, tenants and keys: a step looks at some of them, counted in commands, and nobody is forgotten."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_aged_jobs_cost_a_claim_no_more_where_there_are_more_urgent_ones(c
     hand = crowd.hand()
     await crowd.add_many(10, priority=8)
     for start in (0, 600):
-        await crowd.put(*(crowd.job(queue=f"q{start + n}", group=f"g{n}", priority=3) for n in range(600 + start)))
+        await crowd.put(*(crowd.job(queue=f"q{start + n}", tenant=f"g{n}", priority=3) for n in range(600 + start)))
         await hand.claim(2, aged=2, most_urgent=4)
         crowd.reset()
         assert [job.lane.priority for job in await hand.claim(2, aged=2, most_urgent=4)] == [8, 8]
@@ -65,19 +65,21 @@ async def test_a_claim_costs_no_more_where_there_are_more_queues(crowd: Place) -
     assert costs[1] < 100
 
 
-async def test_a_claim_from_groups_with_many_keys_each_reads_about_as_many_lanes_as_it_takes_jobs(crowd: Place) -> None:
-    await crowd.put(*(crowd.job(group=f"g{n % 20}", keys=(f"k{n}",)) for n in range(1_000)))
+async def test_a_claim_from_tenants_with_many_keys_each_reads_about_as_many_lanes_as_it_takes_jobs(
+    crowd: Place,
+) -> None:
+    await crowd.put(*(crowd.job(tenant=f"g{n % 20}", keys=(f"k{n}",)) for n in range(1_000)))
     hand = crowd.hand()
     crowd.reset()
     jobs = await hand.claim(100)
     assert crowd.commands().total() < 2_500
-    assert set(Counter(job.lane.group for job in jobs).values()) == {5}
+    assert set(Counter(job.lane.tenant for job in jobs).values()) == {5}
     assert len({job.id for job in jobs}) == 100
 
 
 async def test_keys_that_are_full_do_not_hide_those_that_are_not(crowd: Place) -> None:
     rules = [GateRule(f"limit:k{n}", concurrency=1) for n in range(60)]
-    jobs = [crowd.job(group=f"g{n % 3}", keys=(f"k{n % 60}",)) for n in range(180)]
+    jobs = [crowd.job(tenant=f"g{n % 3}", keys=(f"k{n % 60}",)) for n in range(180)]
     await crowd.put(*jobs, rules=rules)
     hand = crowd.hand()
     taken = await hand.claim(200)

@@ -62,7 +62,7 @@ async def test_no_damage_makes_a_verb_fail_or_a_slot_leak_and_a_repair_makes_all
 
 def test_the_lane_of_jobs_that_name_none_is_written_as_every_lane_is() -> None:
     for part in definition(Lane("unreadable", "unreadable")):
-        assert part.hex() in source("lib/ending.lua").replace('" .. "', "")
+        assert part.hex() in source("lib/effect_ending.lua").replace('" .. "', "")
 
 
 async def count_on(place: Place, cursor: bytes) -> list[Any]:
@@ -75,7 +75,7 @@ async def count_on(place: Place, cursor: bytes) -> list[Any]:
 
 async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     place = Place()
-    ids = await place.add_many(1_100, group="acme")
+    ids = await place.add_many(1_100, tenant="acme")
     (cursor, _, _) = await count_on(place, b"0")
     assert cursor == b"1", "it has not counted all"
     hand = place.hand()
@@ -84,7 +84,7 @@ async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     await hand.release(*jobs[20:30])
     await hand.bury(jobs[30])
     await place.cancel(*ids[1_000:1_100:3])
-    await place.add_many(50, delay_ms=1_000, group="acme")
+    await place.add_many(50, delay_ms=1_000, tenant="acme")
     place.clock.advance(1_000)
     await hand.claim(5)
     (cursor, found, (counters, total)) = await count_on(place, cursor)

@@ -187,7 +187,7 @@ async def furnish(bench: Bench) -> None:
     await bench.add(expires_ms=60_000, tags=("a", "b"), meta=b'{"m":1}')
     await bench.add(args=b'{"a":"' + b"x" * 5_000 + b'"}', unique=Unique("u"))
     await bench.declare(GateRule("limit:k", concurrency=1))
-    await bench.add_many(3, keys=("k",), group="acme")
+    await bench.add_many(3, keys=("k",), tenant="acme")
     hand = bench.hand()
     running = await hand.claim(5)
     await hand.save(running[0], Note("checkpoint", "", b"7"))

@@ -362,7 +362,7 @@ async def test_the_id_of_a_job_that_ended_long_ago_is_not_remembered(place: Ends
 
 
 async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Ends) -> None:
-    await place.add_many(10, unique=None, keys=("k",), group="g")
+    await place.add_many(10, unique=None, keys=("k",), tenant="g")
     parent = await place.add(unique=Unique("u", for_ms=60_000))
     await place.add(after=(parent,))
     hand = place.hand()

@@ -50,7 +50,7 @@ async def test_two_equal_writes_that_expect_the_same_are_not_both_made(bench: Be
 
 async def test_a_weight_is_an_integer_of_at_least_one(bench: Bench) -> None:
     assert isinstance(bench.store, RedisStore)
-    await bench.store.put_control(Control("weight", "group:a", b"0"))
+    await bench.store.put_control(Control("weight", "tenant:a", b"0"))
     with pytest.raises(ValueError, match="int"):
-        await bench.store.put_control(Control("weight", "group:a", b'"many"'))
+        await bench.store.put_control(Control("weight", "tenant:a", b'"many"'))
     assert [control.value for control in await bench.store.controls("weight")] == [b"0"]

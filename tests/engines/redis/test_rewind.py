@@ -66,12 +66,12 @@ async def test_what_this_process_has_read_of_the_store_before_a_rewind_does_not_
     bench = Bench(store, Clock())
     await bench.add()
     server.ask("SAVE")
-    options = {"task": "other", "queue": "new", "group": "acme", "priority": 3}
+    options = {"task": "other", "queue": "new", "tenant": "acme", "priority": 3}
     await bench.add(**options)  # type: ignore[arg-type]
     rewind(server)
     again = await bench.add(**options)  # type: ignore[arg-type]
     job = await bench.hand(queues=("new",)).take()
-    assert (job.id, job.lane.task, job.lane.group) == (again, "other", "acme")
+    assert (job.id, job.lane.task, job.lane.tenant) == (again, "other", "acme")
     counts = await store.count()
     assert (counts.enqueued, counts.total(State.ready), counts.total(State.running)) == (2, 1, 1)
     await bench.check_books()

@@ -1,4 +1,4 @@
-"""Two workers in folders of their own share one queue, with nothing but the text of the README to go by."""
+"""Two workers in folders of their own share one queue, following only the text of the Redis page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.docs.pages import STARTED, Block, blocks_of
 from tests.servers.redis import RedisServer
 
-PAGE = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "redis.md"
 ADDRESS = "redis://queue.example:6379"  # what the page calls the reader's own server
 PATIENCE_S = 60
 

@@ -21,7 +21,7 @@ async def test_urgent_jobs_are_announced_to_as_many_busy_workers(bulk: bool) -> 
     await bench.add_many(5, priority=8)
     for hand in hands:
         await hand.take()
-    jobs = [bench.job(priority=0, group=f"g{number}" if bulk else None) for number in range(5)]
+    jobs = [bench.job(priority=0, tenant=f"g{number}" if bulk else None) for number in range(5)]
     await bench.put(*jobs)
     assert [(await hand.wait(2_000)).urgent for hand in hands] == [True] * 5
     await bench.store.close()

@@ -22,7 +22,7 @@ KINDS: Final[list[JobOptions]] = [
     {},
     {"task": "other", "priority": 0},
     {"limits": ("smtp",)},
-    {"keys": ("customer",), "group": "acme"},
+    {"keys": ("customer",), "tenant": "acme"},
     {"limits": ("usd",), "costs": {"usd": 3}},
     {"args": b'{"x":"' + b"x" * 2_000 + b'"}', "tags": ("large",)},
     {"expires_ms": 30_000},

@@ -45,18 +45,18 @@ def test_every_statement_file_says_what_it_promises() -> None:
         assert text.startswith("-- Promise:"), name
 
 
-async def test_a_group_with_very_many_lanes_moves_with_few_rows() -> None:
+async def test_a_tenant_with_very_many_lanes_moves_with_few_rows() -> None:
     """Whatever a tenant's limits split it into, a turn of it costs the same."""
     store = SqliteStore(None)
-    rule = [GateRule(f"limit:{group}{n}", concurrency=9) for group in "ab" for n in range(300)]
+    rule = [GateRule(f"limit:{tenant}{n}", concurrency=9) for tenant in "ab" for n in range(300)]
     jobs = [
         Job(
-            bytes([ord(group)]) + n.to_bytes(15, "big"),
-            Lane("q", "t", group=group, keys=(f"{group}{n}",)),
+            bytes([ord(tenant)]) + n.to_bytes(15, "big"),
+            Lane("q", "t", tenant=tenant, keys=(f"{tenant}{n}",)),
             Policy(),
             b"{}",
         )
-        for group in "ab"
+        for tenant in "ab"
         for n in range(300)
     ]
     await store.enqueue(jobs, rule)
@@ -75,7 +75,7 @@ async def test_a_group_with_very_many_lanes_moves_with_few_rows() -> None:
 
 async def test_a_class_is_known_by_another_lane_when_its_first_is_pruned() -> None:
     store = SqliteStore(None)
-    lanes = [Lane("q", "t", group="a", keys=(str(n),)) for n in range(2)]
+    lanes = [Lane("q", "t", tenant="a", keys=(str(n),)) for n in range(2)]
     jobs = [Job(n.to_bytes(16, "big"), lane, Policy(), b"{}") for n, lane in enumerate(lanes)]
     await store.enqueue(jobs, now_ms=1_000)
     await store.cancel([jobs[0].id], "not needed", now_ms=1_000)

@@ -117,7 +117,7 @@ class TestBudget:
         hand = bench.hand()
         first = await hand.take()
         assert await hand.claim(5) == []
-        await bench.add(limits=("usd",), costs=usd(1), task="other", group="g")
+        await bench.add(limits=("usd",), costs=usd(1), task="other", tenant="g")
         await bench.add(limits=("usd",), costs=usd(1), priority=0)
         assert await hand.claim(5) == []
         await succeed(hand, first, 4)
@@ -136,7 +136,7 @@ class TestBudget:
         hand, sleeper = bench.hand(), bench.hand("w2")
         await hand.take()
         assert await hand.claim(5) == []
-        (small,) = await bench.put(make_job(bench.id(), {**at, "costs": usd(1), "group": "g"}))
+        (small,) = await bench.put(make_job(bench.id(), {**at, "costs": usd(1), "tenant": "g"}))
         assert await sleeper.claim(5) == []
         if how == "cancelled":
             await bench.cancel(answer.id)
@@ -341,9 +341,9 @@ class TestBudget:
 
     async def test_nobody_passes_within_one_claim_either(self, bench: Bench) -> None:
         await bench.declare(USD)
-        first = await bench.add(limits=("usd",), costs=usd(7), group="a")
-        await bench.add(limits=("usd",), costs=usd(4), group="a")
-        await bench.add_many(2, limits=("usd",), costs=usd(1), group="b")
+        first = await bench.add(limits=("usd",), costs=usd(7), tenant="a")
+        await bench.add(limits=("usd",), costs=usd(4), tenant="a")
+        await bench.add_many(2, limits=("usd",), costs=usd(1), tenant="b")
         assert await bench.hand().ids(4) == [first]
 
     async def test_a_job_that_a_rate_stops_too_does_not_shut_a_budget(self, bench: Bench) -> None:
@@ -374,7 +374,7 @@ class TestBudget:
         ]
         jobs = [
             bench.job(
-                limits=("usd",), keys=(f"c:{rng.randint(1, 2)}",), costs=usd(rng.randint(1, 9)), group=rng.choice("ab")
+                limits=("usd",), keys=(f"c:{rng.randint(1, 2)}",), costs=usd(rng.randint(1, 9)), tenant=rng.choice("ab")
             )
             for _ in range(80)
         ]

@@ -36,7 +36,7 @@ class TestCounters:
 
     @pytest.mark.parametrize("ending", ENDINGS)
     async def test_the_books_balance_after_every_ending(self, bench: Bench, ending: str) -> None:
-        await bench.add_many(4, limits=("x",), breaker="api", group="g")
+        await bench.add_many(4, limits=("x",), breaker="api", tenant="g")
         hand = bench.hand()
         jobs = await hand.claim(3)
         await hand.end(ending, *jobs)

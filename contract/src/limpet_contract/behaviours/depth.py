@@ -16,14 +16,14 @@ MAIL = "queue:mail"
 COMES_BACK = ["fail", "release", "snooze", "sleep", "hold", "lose"]
 
 
-async def limit(bench: Bench, depth: int | None = None, group_depth: int | None = None) -> None:
+async def limit(bench: Bench, depth: int | None = None, tenant_depth: int | None = None) -> None:
     """An operator's depth for the queue "mail"."""
-    await bench.change(GateChange(MAIL, rule=GateRule(MAIL, depth=depth, group_depth=group_depth)))
+    await bench.change(GateChange(MAIL, rule=GateRule(MAIL, depth=depth, tenant_depth=tenant_depth)))
 
 
 async def refused(bench: Bench, count: int = 1, **options: str) -> QueueFull:
     """Enqueue in one call what must be refused, and leave no trace."""
-    jobs = [bench.job(queue="mail", group=options.get("group")) for _ in range(count)]
+    jobs = [bench.job(queue="mail", tenant=options.get("tenant")) for _ in range(count)]
     before = await bench.store.count()
     with pytest.raises(QueueFull) as caught:
         await bench.put(*jobs)
@@ -39,7 +39,7 @@ class TestDepth:
         await bench.add_many(2, queue="mail")
         await bench.add(queue="mail", task="other", priority=0)
         error = await refused(bench)
-        assert (error.queue, error.group, error.room) == ("mail", None, 0)
+        assert (error.queue, error.tenant, error.room) == ("mail", None, 0)
         assert "'mail' is full: its depth is 3, 3 wait" in str(error)
         await bench.add(queue="other")
 
@@ -76,13 +76,13 @@ class TestDepth:
     async def test_what_comes_back_is_never_refused_and_counts_again(self, bench: Bench, how: str) -> None:
         await limit(bench, 2, 2)
         hand = bench.hand()
-        await bench.add_many(2, queue="mail", group="acme")
+        await bench.add_many(2, queue="mail", tenant="acme")
         jobs = await hand.claim(2)
-        await bench.add_many(2, queue="mail", group="acme")
+        await bench.add_many(2, queue="mail", tenant="acme")
         await hand.end(how, *jobs)
         assert (await bench.store.count()).total(State.running) == 0
         for _ in range(2):  # four wait where two may
-            assert "its depth is 2, 4 wait" in str(await refused(bench, group="acme"))
+            assert "its depth is 2, 4 wait" in str(await refused(bench, tenant="acme"))
             await bench.check_books()
         bench.clock.advance(1)
 
@@ -106,14 +106,14 @@ class TestDepth:
 
     async def test_a_dead_job_is_retried_into_a_full_queue(self, bench: Bench) -> None:
         await limit(bench, 1, 1)
-        dead = await bench.add(queue="mail", group="acme")
+        dead = await bench.add(queue="mail", tenant="acme")
         hand = bench.hand()
         await hand.bury(await hand.take())
-        await bench.add(queue="mail", group="acme")
+        await bench.add(queue="mail", tenant="acme")
         assert await bench.store.retry(RetryRequest((dead,)), now_ms=bench.clock.now_ms) == ["retried"]
-        assert "its depth is 1, 2 wait" in str(await refused(bench, group="acme"))
+        assert "its depth is 1, 2 wait" in str(await refused(bench, tenant="acme"))
         await hand.drain()
-        await bench.add(queue="mail", group="acme")
+        await bench.add(queue="mail", tenant="acme")
 
     async def test_a_job_that_is_there_is_answered_by_a_full_queue(self, bench: Bench) -> None:
         await limit(bench, 2)
@@ -129,33 +129,33 @@ class TestDepth:
 
     async def test_a_replacement_takes_its_place_with_it_into_another_queue(self, bench: Bench) -> None:
         await limit(bench, 1, 1)
-        await bench.add(queue="mail", group="acme", unique=Unique("k"))
-        await bench.put(bench.job(queue="other", group="acme", unique=Unique("k", on_duplicate="replace")))
-        await bench.add(queue="mail", group="acme")
-        await refused(bench, group="acme")
+        await bench.add(queue="mail", tenant="acme", unique=Unique("k"))
+        await bench.put(bench.job(queue="other", tenant="acme", unique=Unique("k", on_duplicate="replace")))
+        await bench.add(queue="mail", tenant="acme")
+        await refused(bench, tenant="acme")
 
-    async def test_each_group_has_a_depth_of_its_own(self, bench: Bench) -> None:
+    async def test_each_tenant_has_a_depth_of_its_own(self, bench: Bench) -> None:
         await limit(bench, 6, 2)
-        await bench.add_many(2, queue="mail", group="acme")
-        await bench.add(queue="mail", group="zeta", task="other")
-        error = await refused(bench, group="acme")
-        assert (error.queue, error.group, error.room) == ("mail", "acme", 0)
-        assert "group 'acme'" in str(error)
-        assert (await refused(bench, 2, group="zeta")).room == 1
-        await bench.add(queue="mail", group="zeta")
-        await bench.add(queue="other", group="acme")
-        await bench.add_many(2, queue="mail")  # of no group
-        assert (await refused(bench)).group is None
+        await bench.add_many(2, queue="mail", tenant="acme")
+        await bench.add(queue="mail", tenant="zeta", task="other")
+        error = await refused(bench, tenant="acme")
+        assert (error.queue, error.tenant, error.room) == ("mail", "acme", 0)
+        assert "tenant 'acme'" in str(error)
+        assert (await refused(bench, 2, tenant="zeta")).room == 1
+        await bench.add(queue="mail", tenant="zeta")
+        await bench.add(queue="other", tenant="acme")
+        await bench.add_many(2, queue="mail")  # of no tenant
+        assert (await refused(bench)).tenant is None
         await bench.hand(queues=("mail",)).drain()
-        await bench.add_many(2, queue="mail", group="acme")
-        await refused(bench, group="acme")
+        await bench.add_many(2, queue="mail", tenant="acme")
+        await refused(bench, tenant="acme")
 
     async def test_jobs_from_before_the_limit_count(self, bench: Bench) -> None:
-        await bench.add_many(4, queue="mail", group="acme")
+        await bench.add_many(4, queue="mail", tenant="acme")
         hand = bench.hand()
         await hand.claim(1)
-        await limit(bench, group_depth=3)
-        assert "its depth is 3, 3 wait" in str(await refused(bench, group="acme"))
+        await limit(bench, tenant_depth=3)
+        assert "its depth is 3, 3 wait" in str(await refused(bench, tenant="acme"))
         await limit(bench, 3)
         await refused(bench)
         await hand.claim(2)
@@ -164,13 +164,13 @@ class TestDepth:
 
     async def test_jobs_that_came_while_there_was_no_limit_count_when_it_is_back(self, bench: Bench) -> None:
         await limit(bench, 3, 3)
-        await bench.add(queue="mail", group="acme")
-        await refused(bench, 3, group="acme")
+        await bench.add(queue="mail", tenant="acme")
+        await refused(bench, 3, tenant="acme")
         await limit(bench)
-        await bench.add_many(4, queue="mail", group="acme")
+        await bench.add_many(4, queue="mail", tenant="acme")
         await limit(bench, 7, 6)
-        await bench.add(queue="mail", group="acme")
-        assert "group 'acme'" in str(await refused(bench, group="acme"))
+        await bench.add(queue="mail", tenant="acme")
+        assert "tenant 'acme'" in str(await refused(bench, tenant="acme"))
         await limit(bench, 6)
         assert "its depth is 6, 6 wait" in str(await refused(bench))
 
@@ -192,7 +192,7 @@ class TestDepth:
     async def test_it_is_kept_with_the_gate(self, bench: Bench) -> None:
         await limit(bench, 7, 5)
         (gate,) = await bench.store.gates(keys=[MAIL])
-        assert (gate.rule.depth, gate.rule.group_depth, gate.declared) == (7, 5, False)
+        assert (gate.rule.depth, gate.rule.tenant_depth, gate.declared) == (7, 5, False)
         ids = await bench.add_many(3, queue="mail")
         assert await bench.hand().ids(5) == ids
 
@@ -213,9 +213,9 @@ class TestDepth:
         hand = bench.hand()
         stored = taken = 0
         for turn in range(120):
-            group = ("acme", "zeta", None)[turn % 3]
+            tenant = ("acme", "zeta", None)[turn % 3]
             try:
-                await bench.put(*(bench.job(queue="mail", group=group) for _ in range(turn % 4 + 1)))
+                await bench.put(*(bench.job(queue="mail", tenant=tenant) for _ in range(turn % 4 + 1)))
                 stored += turn % 4 + 1
             except QueueFull:
                 jobs = await hand.claim(3)

@@ -36,7 +36,7 @@ class TestEnqueue:
             queue="mail",
             task="send",
             priority=3,
-            group="acme",
+            tenant="acme",
             needs=("gpu",),
             limits=("smtp",),
             keys=("customer:acme",),
@@ -62,7 +62,7 @@ class TestEnqueue:
         await hand.succeed(await hand.take(), result=b'{"n":1}')
         job = bench.job(
             queue="mail",
-            group="acme",
+            tenant="acme",
             keys=("customer:acme",),
             args=b'{"first":{"$job":0}}',
             cost=7,
@@ -165,7 +165,7 @@ class TestEnqueue:
         assert (await bench.store.count()).enqueued == 0
 
     async def test_a_large_batch_over_many_lanes_is_stored_whole(self, bench: Bench) -> None:
-        jobs = [bench.job(queue=f"q{n % 7}", group=f"g{n % 50}", priority=n % 10) for n in range(2_000)]
+        jobs = [bench.job(queue=f"q{n % 7}", tenant=f"g{n % 50}", priority=n % 10) for n in range(2_000)]
         answers = await bench.put(*jobs)
         assert [answer.id for answer in answers] == [job.id for job in jobs]
         assert (await bench.store.count()).total(State.ready) == 2_000

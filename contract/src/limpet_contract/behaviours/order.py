@@ -33,13 +33,13 @@ class TestOrder:
         critical = await bench.add(priority=0)
         assert await bench.hand().ids(4) == [critical, *low]
 
-    async def test_priority_is_strict_across_queues_tasks_and_groups(self, bench: Bench) -> None:
+    async def test_priority_is_strict_across_queues_tasks_and_tenants(self, bench: Bench) -> None:
         rng = random.Random(7)
         jobs = [
             bench.job(
                 queue=f"q{rng.randrange(3)}",
                 task=f"t{rng.randrange(3)}",
-                group=rng.choice([None, "a", "b"]),
+                tenant=rng.choice([None, "a", "b"]),
                 priority=p,
             )
             for p in [*range(10)] * 6
@@ -56,7 +56,7 @@ class TestOrder:
         high = await bench.add_many(3, priority=3)
         assert await bench.hand().ids(5) == [*high, *normal[:2]]
 
-    async def test_ungrouped_jobs_of_a_queue_are_one_fifo_over_all_tasks(self, bench: Bench) -> None:
+    async def test_jobs_without_a_tenant_of_a_queue_are_one_fifo_over_all_tasks(self, bench: Bench) -> None:
         ids = []
         for number in range(24):
             ids.append(await bench.add(task=f"t{number % 5}"))
@@ -95,7 +95,7 @@ class TestOrder:
     @pytest.mark.parametrize("most_urgent", [1, 4, 9])
     async def test_priority_is_strict_among_aged_jobs_too(self, bench: Bench, most_urgent: int) -> None:
         await bench.declare(GateRule("limit:smtp", concurrency=100), GateRule("limit:acme", concurrency=100))
-        lanes: list[JobOptions] = [{}, {"limits": ("smtp",)}, {"keys": ("acme",)}, {"group": "a"}, {"group": "b"}]
+        lanes: list[JobOptions] = [{}, {"limits": ("smtp",)}, {"keys": ("acme",)}, {"tenant": "a"}, {"tenant": "b"}]
         levels = range(10)
         jobs = [bench.job(**lane | {"priority": p, "task": t}) for p, t, lane in product(levels, "ab", lanes)]
         jobs += [bench.job(queue="other", priority=level) for level in levels]

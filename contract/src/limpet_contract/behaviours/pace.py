@@ -35,7 +35,7 @@ class TestPushBack:
 
     async def test_lanes_that_wait_at_a_slow_key_go_on_by_time_alone(self, bench: Bench) -> None:
         rule = GateRule("limit:k", concurrency=4)
-        jobs = [bench.job(keys=("k",), group=f"g{n % 6}") for n in range(18)]
+        jobs = [bench.job(keys=("k",), tenant=f"g{n % 6}") for n in range(18)]
         await bench.put(*jobs, rules=[rule])
         hand = bench.hand()
         one, *others = await hand.claim(4)

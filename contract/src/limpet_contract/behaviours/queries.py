@@ -16,8 +16,8 @@ from limpet_contract.bench import Bench
 TERMS: dict[str, tuple[tuple[Term, ...], set[int]]] = {
     "queue": ((Term("queue", "mail"),), {0, 1}),
     "task": ((Term("task", "send"),), {0, 1}),
-    "group": ((Term("group", "acme"),), {0, 2}),
-    "no group": ((Term("group", "acme", negated=True), Term("queue", "mail")), {1}),
+    "tenant": ((Term("tenant", "acme"),), {0, 2}),
+    "no tenant": ((Term("tenant", "acme", negated=True), Term("queue", "mail")), {1}),
     "tag": ((Term("tag", "vip"),), {0, 3}),
     "state": ((Term("state", "scheduled"),), {3}),
     "not a state": ((Term("state", "ready", negated=True),), {1, 3}),
@@ -42,9 +42,9 @@ TERMS: dict[str, tuple[tuple[Term, ...], set[int]]] = {
 async def shelf(bench: Bench) -> list[bytes]:
     """Four jobs that differ in everything a query can ask for."""
     jobs = [
-        bench.job(queue="mail", task="send", group="acme", priority=3, tags=("vip", "eu"), args=b'{"to":"a@b.c"}'),
+        bench.job(queue="mail", task="send", tenant="acme", priority=3, tags=("vip", "eu"), args=b'{"to":"a@b.c"}'),
         bench.job(queue="mail", task="send", priority=9, args=b'{"to":"x@y.z"}'),
-        bench.job(task="report", group="acme", unique=Unique("report:7"), args=b'{"user":{"id":42}}'),
+        bench.job(task="report", tenant="acme", unique=Unique("report:7"), args=b'{"user":{"id":42}}'),
         bench.job(task="later", delay_ms=60_000, tags=("vip",)),
     ]
     await bench.put(jobs[1])

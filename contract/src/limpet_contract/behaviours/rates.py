@@ -176,7 +176,7 @@ class TestRate:
         rng = chance_of(seed)
         interval_ms, burst = rng.choice([(7, 3), (40, 1), (100, 10)])
         await bench.declare(GateRule("limit:r", interval_us=interval_ms * 1_000, burst=burst))
-        await bench.put(*(bench.job(limits=("r",), group=rng.choice(["a", "b", None])) for _ in range(200)))
+        await bench.put(*(bench.job(limits=("r",), tenant=rng.choice(["a", "b", None])) for _ in range(200)))
         hands = [bench.hand("one"), bench.hand("two")]
         starts: list[int] = []
         for _ in range(120):

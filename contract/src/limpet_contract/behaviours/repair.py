@@ -38,7 +38,7 @@ async def _live(bench: Bench) -> None:
     await bench.declare(
         GateRule("limit:smtp", concurrency=4), GateRule("breaker:api", breaker=BreakerRule()), GateRule("limit:one")
     )
-    await bench.declare(GateRule("queue:default", depth=1_000, group_depth=1_000))
+    await bench.declare(GateRule("queue:default", depth=1_000, tenant_depth=1_000))
     for number, ending in enumerate(ENDINGS):
         unique = Unique(f"key {number}")
         await bench.put(bench.job(limits=("smtp",), unique=unique, flow=flow), bench.job(breaker="api"), bench.job())
@@ -49,7 +49,7 @@ async def _live(bench: Bench) -> None:
             await hand.end(ending, job)
     bench.clock.advance(10)
     await bench.store.prune(Retention(succeeded_ms=1, cancelled_ms=None), 5, now_ms=bench.clock.now_ms)
-    await bench.add_many(3, keys=("customer",), group="acme")
+    await bench.add_many(3, keys=("customer",), tenant="acme")
     await bench.change(GateChange("task:work", rule=GateRule("task:work", concurrency=2)))
     await hand.claim(2)
     await bench.add(delay_ms=90_000, expires_ms=100_000)

@@ -20,19 +20,19 @@ class TestStarvation:
     @pytest.mark.parametrize("batch", [3, 60])
     async def test_a_newcomer_waits_one_round_at_most_whatever_others_weigh(self, bench: Bench, batch: int) -> None:
         weights = {"g1": 1, "g2": 8, "g3": 50}
-        for group, weight in weights.items():
-            await weigh(bench, f"group:{group}", weight)
-            await bench.add_many(150, group=group)
+        for tenant, weight in weights.items():
+            await weigh(bench, f"tenant:{tenant}", weight)
+            await bench.add_many(150, tenant=tenant)
         hand = bench.hand()
         await served(hand, 90, batch=batch)
-        await bench.add(group="newcomer")
+        await bench.add(tenant="newcomer")
         assert (await served(hand, sum(weights.values()) + 1, batch=batch))["newcomer"] == 1
 
     @pytest.mark.parametrize("batch", [10, 303])
-    async def test_a_light_group_gets_its_share_beside_a_heavy_one(self, bench: Bench, batch: int) -> None:
-        await weigh(bench, "group:heavy", 100)
-        await bench.add_many(500, group="heavy")
-        await bench.add_many(20, group="light")
+    async def test_a_light_tenant_gets_its_share_beside_a_heavy_one(self, bench: Bench, batch: int) -> None:
+        await weigh(bench, "tenant:heavy", 100)
+        await bench.add_many(500, tenant="heavy")
+        await bench.add_many(20, tenant="light")
         assert await served(bench.hand(), 303, batch=batch) == {"heavy": 300, "light": 3}
 
     @pytest.mark.parametrize("kind", LIMITS)
@@ -70,8 +70,8 @@ class TestStarvation:
 
     async def test_a_costly_job_is_not_passed_at_a_rate_that_never_holds_so_much(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=2))
-        await bench.add_many(20, limits=("r",), group="cheap")
-        costly = await bench.add(limits=("r",), group="costly", cost=10)
+        await bench.add_many(20, limits=("r",), tenant="cheap")
+        costly = await bench.add(limits=("r",), tenant="costly", cost=10)
         hand, order = bench.hand(), []
         for _ in range(4):
             order += await hand.ids(5)
@@ -83,7 +83,7 @@ class TestStarvation:
         await bench.add_many(5, limits=("usd",), costs={"usd": 1})
         hand = bench.hand()
         running = await hand.claim(5)
-        costly = await bench.add(limits=("usd",), costs={"usd": 9}, group="costly")
+        costly = await bench.add(limits=("usd",), costs={"usd": 9}, tenant="costly")
         await bench.add_many(50, limits=("usd",), costs={"usd": 1})
         started: list[bytes] = []
         for _ in range(8):  # what each of them gives back is enough for another cheap one

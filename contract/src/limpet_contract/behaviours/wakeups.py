@@ -100,7 +100,7 @@ class TestWakeUps:
 
     async def test_a_raised_ceiling_wakes_as_many_sleepers_as_may_run(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:x", concurrency=1))
-        await bench.put(*(bench.job(keys=("x",), group=f"g{n}") for n in range(3)))
+        await bench.put(*(bench.job(keys=("x",), tenant=f"g{n}") for n in range(3)))
         await bench.hand("busy").take()
         sleepers = [bench.hand("one"), bench.hand("two")]
         for hand in sleepers:

@@ -32,8 +32,8 @@ class TestWakingWaiters:
     async def test_a_woken_lane_that_is_empty_passes_the_wake_on(self, bench: Bench) -> None:
         filler = await self.full(bench, "x")
         hand = bench.hand(tasks=("work",))
-        first = await bench.add(keys=("x",), group="first", priority=3)
-        second = await bench.add(keys=("x",), group="second", priority=5)
+        first = await bench.add(keys=("x",), tenant="first", priority=3)
+        second = await bench.add(keys=("x",), tenant="second", priority=5)
         assert await hand.claim(5) == []
         await bench.cancel(first)
         await hand.succeed(filler)
@@ -42,8 +42,8 @@ class TestWakingWaiters:
     async def test_a_woken_lane_stopped_by_another_gate_passes_the_wake_on(self, bench: Bench) -> None:
         filler_x = await self.full(bench, "x")
         hand = bench.hand(tasks=("work",))
-        both = await bench.add(keys=("x", "y"), group="both", priority=3)
-        only = await bench.add(keys=("x",), group="only", priority=5)
+        both = await bench.add(keys=("x", "y"), tenant="both", priority=3)
+        only = await bench.add(keys=("x",), tenant="only", priority=5)
         assert await hand.claim(5) == []
         filler_y = await self.full(bench, "y")
         await hand.succeed(filler_x)
@@ -66,7 +66,7 @@ class TestWakingWaiters:
     async def test_a_long_line_of_woken_lanes_that_cannot_run_does_not_swallow_the_wake(self, bench: Bench) -> None:
         filler_x, filler_y = await self.full(bench, "x"), await self.full(bench, "y")
         hand = bench.hand(tasks=("work",))
-        stuck = [bench.job(keys=("x", "y"), group=f"g{n}", priority=3) for n in range(300)]
+        stuck = [bench.job(keys=("x", "y"), tenant=f"g{n}", priority=3) for n in range(300)]
         await bench.put(*stuck)
         able = await bench.add(keys=("x",), priority=5)
         assert await hand.claim(5) == []
@@ -90,8 +90,8 @@ class TestWakingWaiters:
         await bench.add_many(2, task="filler", keys=("x",))
         fillers = await bench.hand("filler", tasks=("filler",)).claim(5)
         both = bench.hand("both", tasks=("a", "b"))
-        await bench.put(*(bench.job(task="a", keys=("x",), group=f"a{n}", priority=0) for n in range(4)))
-        waiting = [bench.job(task="b", keys=("x",), group=f"b{n}", priority=5) for n in range(2)]
+        await bench.put(*(bench.job(task="a", keys=("x",), tenant=f"a{n}", priority=0) for n in range(4)))
+        waiting = [bench.job(task="b", keys=("x",), tenant=f"b{n}", priority=5) for n in range(2)]
         await bench.put(*waiting)
         assert await both.claim(9) == []
         await both.succeed(*fillers)
@@ -157,8 +157,8 @@ class TestWakingWaiters:
             task = rng.choice("ab")
             keys = tuple(sorted(rng.sample(["k0", "k1", "k2", "k3"], rng.randint(0, 2))))
             limits = (f"all-{task}",) if rng.random() < 0.5 else ()
-            group = rng.choice([None, "g1", "g2"])
-            jobs.append(bench.job(task=task, keys=keys, limits=limits, group=group, priority=rng.choice([3, 5])))
+            tenant = rng.choice([None, "g1", "g2"])
+            jobs.append(bench.job(task=task, keys=keys, limits=limits, tenant=tenant, priority=rng.choice([3, 5])))
         await bench.put(*jobs)
         hands = [bench.hand("a", tasks=("a",)), bench.hand("b", tasks=("b",)), bench.hand("ab", tasks=("a", "b"))]
         running: list[Claimed] = []

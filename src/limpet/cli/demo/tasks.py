@@ -83,7 +83,7 @@ def export_pdf(customer: str, template: str, ledger: Ledger = Inject(ledger)) ->
     return size
 
 
-@app.task(name="export.row", queue="rows", priority="low", timeout=30, group="tenant")
+@app.task(name="export.row", queue="rows", priority="low", timeout=30, tenant="tenant")
 async def export_row(tenant: str, row: int, ledger: Ledger = Inject(ledger)) -> None:
     """One of a tenant's many rows."""
     await asyncio.sleep(0.04)

@@ -51,7 +51,7 @@ class GateRule(Struct, frozen=True):
     cap: int | None = None  # a budget: so much of the unit in each period
     period: Period | None = None  # of the cap
     depth: int | None = None  # of a queue: how many jobs may wait in it before new ones are refused
-    group_depth: int | None = None  # of a queue: the same for each group of its jobs
+    tenant_depth: int | None = None  # of a queue: the same for each tenant of its jobs
 
 
 class Gate(Struct, frozen=True):

@@ -35,7 +35,7 @@ class Lane(Struct, frozen=True, dict=True):
     queue: str
     task: str
     priority: int = PRIORITIES["normal"]
-    group: str | None = None
+    tenant: str | None = None
     needs: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
@@ -53,10 +53,10 @@ class Lane(Struct, frozen=True, dict=True):
 
     @cached_property
     def member(self) -> int:
-        """Identifies who takes turns: a group, all ungrouped jobs of a queue, or a keyed lane of its own."""
-        who: object = "ungrouped"
-        if self.group is not None:
-            who = ("group", self.group)
+        """Identifies who takes turns: a tenant, all jobs of a queue without one, or a keyed lane of its own."""
+        who: object = "no tenant"
+        if self.tenant is not None:
+            who = ("tenant", self.tenant)
         elif self.keys:
             who = ("lane", self.id)
         return stable_hash(("member", self.queue, self.priority, who))

@@ -32,7 +32,7 @@ class Options(Struct, frozen=True):
     expires_ms: int | None = None
     priority: int | None = None
     queue: str | None = None
-    group: str | None = None
+    tenant: str | None = None
     unique: UniqueOption = None
     unique_for_ms: int | None = None
     unique_states: frozenset[State] | None = None
@@ -163,15 +163,15 @@ def _own_id(value: object) -> bytes:
         ) from error
 
 
-def _group_of(value: object) -> dict[str, Any]:
+def _tenant_of(value: object) -> dict[str, Any]:
     if value is None:
-        return {"group": None}
+        return {"tenant": None}
     if not isinstance(value, str | int) or len(str(value)) > MAX_KEY_CHARS or not is_storable(str(value)):
         raise InvalidOption(
-            f"group={value!r:.80} is not a group",
+            f"tenant={value!r:.80} is not a tenant",
             fix=f"pass its name, at most {MAX_KEY_CHARS} whole characters without NUL",
         )
-    return {"group": str(value)}
+    return {"tenant": str(value)}
 
 
 def _unique_value(value: object) -> dict[str, Any]:
@@ -203,7 +203,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "expires_in": lambda v: {"expires_ms": _optional("expires_in", v)},
     "priority": lambda v: {"priority": None if v is None else priority_of(v)},
     "queue": lambda v: {"queue": None if v is None else queue_name(v)},
-    "group": _group_of,
+    "tenant": _tenant_of,
     "unique": _unique_value,
     "unique_for": lambda v: {"unique_for_ms": _optional("unique_for", v)},
     "unique_states": lambda v: {"unique_states": states_of(v)},

@@ -18,7 +18,7 @@ NAMED: Final = 20  # jobs that one difference names
 class Difference(Struct, frozen=True):
     """One thing that the books say, and what the records say of it.
 
-    count: jobs of a queue and task in a state, or of a group that wait in a queue. total: a sum that only grows.
+    count: jobs of a queue and task in a state, or of a tenant that wait in a queue. total: a sum that only grows.
     slots, probe: what a gate counts as taken. lease, index: so many entries are wrong, and none should be.
     vanished: jobs that left traces and no record. unreadable: jobs whose records cannot be read, and that are not in
     the dead letters.
@@ -43,9 +43,9 @@ def count_name(queue: str, task: str, state: State) -> str:
     return f"{state.value} jobs of task {task} in queue {queue}"
 
 
-def group_name(queue: str, group: str, state: str = "waiting") -> str:
-    """How a counter of a group is named."""
-    return f"{state} jobs of group {group} in queue {queue}"
+def tenant_name(queue: str, tenant: str, state: str = "waiting") -> str:
+    """How a counter of a tenant is named."""
+    return f"{state} jobs of tenant {tenant} in queue {queue}"
 
 
 def off_balance(stored: Mapping[State, int], totals: Mapping[str, int]) -> Difference | None:

@@ -72,7 +72,7 @@ Compare = Literal["<", "<=", ">", ">=", "="]
 class Term(Struct, frozen=True):
     """One condition of a query: `field op value`, negated or not. Text values may hold * wildcards.
 
-    Fields: id, queue, task, group, tag, state, error, cause, unique, flow, priority, attempt, lost,
+    Fields: id, queue, task, tenant, tag, state, error, cause, unique, flow, priority, attempt, lost,
     age (ms since enqueue), args.<path>. `error` matches the type or the message as a substring.
     """
 

@@ -12,7 +12,7 @@ from limpet.core.jobs.job import Lane
 
 MOST: Final = 1_000_000_000
 
-Crowd = tuple[str, str | None]  # a queue, and one group of its jobs or (None) all of them
+Crowd = tuple[str, str | None]  # a queue, and one tenant of its jobs or (None) all of them
 
 
 def checked_depth(value: object, *, what: str) -> int:
@@ -32,27 +32,27 @@ def crowds(lanes: Iterable[Lane], rules: Mapping[str, GateRule | None]) -> dict[
     found: dict[Crowd, tuple[int, int]] = {}
     for lane, count in Counter(lanes).items():
         rule = rules.get(f"queue:{lane.queue}")
-        for group, most in _bounds(lane, rule):
-            found[lane.queue, group] = most, found.get((lane.queue, group), (most, 0))[1] + count
+        for tenant, most in _bounds(lane, rule):
+            found[lane.queue, tenant] = most, found.get((lane.queue, tenant), (most, 0))[1] + count
     return found
 
 
 def _bounds(lane: Lane, rule: GateRule | None) -> Iterable[tuple[str | None, int]]:
     if rule is not None and rule.depth is not None:
         yield None, rule.depth
-    if rule is not None and rule.group_depth is not None and lane.group is not None:
-        yield lane.group, rule.group_depth
+    if rule is not None and rule.tenant_depth is not None and lane.tenant is not None:
+        yield lane.tenant, rule.tenant_depth
 
 
-def queue_full(queue: str, group: str | None, waiting: int, most: int, brought: int) -> QueueFull:
+def queue_full(queue: str, tenant: str | None, waiting: int, most: int, brought: int) -> QueueFull:
     """The refusal of `brought` new jobs where `waiting` of at most `most` wait."""
-    whose, flag = ("", "--depth") if group is None else (f" for group {group!r}", "--group-depth")
+    whose, flag = ("", "--depth") if tenant is None else (f" for tenant {tenant!r}", "--tenant-depth")
     jobs = "one more" if brought == 1 else f"{brought:,} more"
     return QueueFull(
         f"queue {queue!r} is full{whose}: its depth is {most:,}, {waiting:,} wait, and this call brings {jobs}",
         fix=f"wait for room (wait=True), add workers, or raise it: limpet limits set queue:{queue} {flag} {2 * most}",
         queue=queue,
-        group=group,
+        tenant=tenant,
         room=max(0, most - waiting),
     )
 

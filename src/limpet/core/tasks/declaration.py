@@ -91,7 +91,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     priority: int = PRIORITIES["normal"]
     executor: str = "async"
     policy: Policy = Policy()
-    group: str | None = None  # the parameter that names it; None also when a function does
+    tenant: str | None = None  # the parameter that names it; None also when a function does
     limits: tuple[DeclaredLimit, ...] = ()
     budgets: tuple[DeclaredBudget, ...] = ()
     breaker: GateRule | None = None
@@ -112,7 +112,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, spec: TaskSpec) -> Declaration:
-        """What `spec` can say in JSON; functions (of a group, a key, a cost) stay with the code."""
+        """What `spec` can say in JSON; functions (of a tenant, a key, a cost) stay with the code."""
         cost = spec.cost if isinstance(spec.cost, Cost) else ONE
         states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
         return cls(
@@ -121,7 +121,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             priority=spec.priority,
             executor=spec.executor,
             policy=spec.policy,
-            group=spec.group if isinstance(spec.group, str) else None,
+            tenant=spec.tenant if isinstance(spec.tenant, str) else None,
             limits=tuple(map(DeclaredLimit.of, spec.limits)),
             budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
@@ -151,7 +151,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             TaskSpec.named(self.name, queue=self.queue),
             priority=self.priority,
             policy=self.policy,
-            group=self.group,
+            tenant=self.tenant,
             limits=tuple(one.limit() for one in self.limits),
             budgets=tuple(one.budget() for one in self.budgets),
             breaker=_breaker(self.breaker),

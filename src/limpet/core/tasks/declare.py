@@ -30,7 +30,7 @@ from limpet.core.text.duration import Duration, to_ms
 
 Executor = Literal["async", "thread", "process"]
 OnLostLease = Literal["stop", "go_on"]
-GroupOption = str | Callable[[Mapping[str, object]], str | None] | None
+TenantOption = str | Callable[[Mapping[str, object]], str | None] | None
 CostOption = int | Amounts | Mapping[str, Any] | Callable[..., int | Amounts | Mapping[str, Any]]
 CostFunction = Callable[[Mapping[str, object]], Cost]  # of the arguments
 
@@ -64,7 +64,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: Duration | None
     hard_timeout: Duration | None
     retry: Retry | int | Sequence[Duration] | RetryFunction | None
-    group: GroupOption
+    tenant: TenantOption
     limits: Iterable[Limit | Budget]
     breaker: Breaker | bool | None
     needs: Iterable[str]
@@ -168,16 +168,16 @@ def limits_of(limits: Iterable[Limit | Budget], signature: Signature) -> tuple[t
     )
 
 
-def group_of(group: GroupOption, signature: Signature) -> GroupOption:
+def tenant_of(tenant: TenantOption, signature: Signature) -> TenantOption:
     """What names the tenant: a parameter, or a function of the arguments."""
-    if group is None or (callable(group) and not isinstance(group, str)):
-        return group
-    if group not in signature.parameters:
+    if tenant is None or (callable(tenant) and not isinstance(tenant, str)):
+        return tenant
+    if tenant not in signature.parameters:
         raise InvalidTask(
-            f"group={group!r} is not a parameter of {signature.label}()",
-            fix=did_you_mean(str(group), signature.parameters),
+            f"tenant={tenant!r} is not a parameter of {signature.label}()",
+            fix=did_you_mean(str(tenant), signature.parameters),
         )
-    return group
+    return tenant
 
 
 def breaker_of(breaker: Breaker | bool | None) -> Breaker | None:

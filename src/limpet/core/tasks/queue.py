@@ -25,7 +25,7 @@ class Queue:
     Pass it where a queue is named: `@app.task(queue=Queue("mail", concurrency=20))`. A task's own `retry=` wins over
     the queue's, and a limit that an operator sets on the queue wins over ceiling and depth.
 
-    `depth` is how many jobs may wait in it, `group_depth` how many of one group: a new job beyond that is refused
+    `depth` is how many jobs may wait in it, `tenant_depth` how many of one tenant: a new job beyond that is refused
     with QueueFull, or waits for room with `wait=`.
 
     `keep` is how long its finished jobs stay, by how they ended: {"succeeded": "7d", "dead": None} (None: for ever).
@@ -39,7 +39,7 @@ class Queue:
     concurrency: int | None = None
     retry: Retry | int | Sequence[Duration] | None = None  # None: as the task says, or the defaults
     depth: int | None = None
-    group_depth: int | None = None
+    tenant_depth: int | None = None
     keep: Keep | None = field(default=None, compare=False)
     kept: tuple[tuple[State, int | None], ...] = field(default=(), init=False, repr=False)
 
@@ -47,7 +47,7 @@ class Queue:
         checked_name(self.name, what="Queue(name)")
         if self.concurrency is not None:
             checked_ceiling(self.concurrency, what=f"Queue({self.name!r}, concurrency={self.concurrency!r})")
-        for name, depth in (("depth", self.depth), ("group_depth", self.group_depth)):
+        for name, depth in (("depth", self.depth), ("tenant_depth", self.tenant_depth)):
             if depth is not None:
                 checked_depth(depth, what=f"Queue({self.name!r}, {name}={depth!r})")
         if self.keep is not None:
@@ -59,10 +59,10 @@ class Queue:
     @property
     def rule(self) -> GateRule | None:
         """The gate of the whole queue; None when code says nothing about how many run at once or wait."""
-        if self.concurrency is None and self.depth is None and self.group_depth is None:
+        if self.concurrency is None and self.depth is None and self.tenant_depth is None:
             return None
         return GateRule(
-            f"queue:{self.name}", concurrency=self.concurrency, depth=self.depth, group_depth=self.group_depth
+            f"queue:{self.name}", concurrency=self.concurrency, depth=self.depth, tenant_depth=self.tenant_depth
         )
 
     @classmethod
@@ -71,7 +71,7 @@ class Queue:
         made = object.__new__(cls)
         known: dict[str, object] = {"name": rule.key.removeprefix("queue:"), "concurrency": rule.concurrency}
         known |= {"retry": None, "keep": None, "kept": ()}
-        for name, value in (*known.items(), ("depth", rule.depth), ("group_depth", rule.group_depth)):
+        for name, value in (*known.items(), ("depth", rule.depth), ("tenant_depth", rule.tenant_depth)):
             object.__setattr__(made, name, value)
         return made
 
@@ -95,6 +95,6 @@ def same_queue(known: Queue | None, queue: Queue) -> Queue:
 
 
 def _words(queue: Queue) -> str:
-    depths = f"depth={queue.depth}, group_depth={queue.group_depth}"
+    depths = f"depth={queue.depth}, tenant_depth={queue.tenant_depth}"
     kept = ", ".join(f"{state.value}: {'for ever' if ms is None else text_of_ms(ms)}" for state, ms in queue.kept)
     return f"concurrency={queue.concurrency}, {depths}, retry={queue.retry}, keep={{{kept}}}"

@@ -32,15 +32,14 @@ from limpet.core.tasks.declare import (
     TASK_OPTIONS,
     CostFunction,
     Executor,
-    GroupOption,
     Inject,
     OnLostLease,
     TaskOptions,
+    TenantOption,
     breaker_of,
     cost_of,
     default_name,
     executor_of,
-    group_of,
     injected_of,
     limits_of,
     on_lost_lease_of,
@@ -48,6 +47,7 @@ from limpet.core.tasks.declare import (
     policy_of,
     size_of,
     steps_of,
+    tenant_of,
     unique_option,
 )
 from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
@@ -76,7 +76,7 @@ class TaskSpec:
     priority: int
     policy: Policy
     retry: Retry
-    group: GroupOption = None
+    tenant: TenantOption = None
     limits: tuple[Limit, ...] = ()
     budgets: tuple[Budget, ...] = ()
     breaker: Breaker | None = None
@@ -102,11 +102,11 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ceilings", (*self.limits, *self.budgets))
-        if isinstance(self.group, str):
-            self._templates["group"] = Template(f"{{{self.group}}}")
+        if isinstance(self.tenant, str):
+            self._templates["tenant"] = Template(f"{{{self.tenant}}}")
         if isinstance(self.unique, str):
             self._templates["unique"] = Template(self.unique)
-        varies = self.group or self.unique or any(not limit.template.constant for limit in self.ceilings)
+        varies = self.tenant or self.unique or any(not limit.template.constant for limit in self.ceilings)
         if not varies and not self.tags and self.cost == ONE:
             object.__setattr__(self, "_plain", _lane(self, {}, PLAIN))
 
@@ -147,7 +147,7 @@ class TaskSpec:
             priority=priority_of(options.get("priority", "normal")),
             policy=policy_of(retry, options),
             retry=retry,
-            group=group_of(options.get("group"), signature),
+            tenant=tenant_of(options.get("tenant"), signature),
             limits=limits,
             budgets=budgets,
             breaker=breaker_of(options.get("breaker")),
@@ -288,24 +288,24 @@ def _after(options: Options, args: bytes, parents: tuple[bytes, ...]) -> tuple[b
 def _lane(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tuple[Lane, tuple[GateRule, ...]]:
     queue = options.queue or spec.queue
     priority = spec.priority if options.priority is None else options.priority
-    group = _group(spec, values) if options.group is None else options.group
+    tenant = _tenant(spec, values) if options.tenant is None else options.tenant
     keys: tuple[str, ...] = ()
     ceilings = spec.ceilings
     if ceilings:
-        places = {"task": spec.name, "queue": queue, "group": group}
+        places = {"task": spec.name, "queue": queue, "tenant": tenant}
         seen = {**places, **spec.signature.defaults, **values}
         keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
-    known = (queue, priority, group, options.needs, keys)
+    known = (queue, priority, tenant, options.needs, keys)
     found = spec._lanes.get(known)
     if found is None:
         if len(spec._lanes) >= _CACHED:
             spec._lanes.clear()
-        found = spec._lanes[known] = _new_lane(spec, queue, priority, group, options.needs, keys)
+        found = spec._lanes[known] = _new_lane(spec, queue, priority, tenant, options.needs, keys)
     return found
 
 
 def _new_lane(
-    spec: TaskSpec, queue: str, priority: int, group: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
+    spec: TaskSpec, queue: str, priority: int, tenant: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
 ) -> tuple[Lane, tuple[GateRule, ...]]:
     rules: list[GateRule] = []
     fixed: list[str] = []
@@ -326,7 +326,7 @@ def _new_lane(
         queue=queue,
         task=spec.name,
         priority=priority,
-        group=group,
+        tenant=tenant,
         needs=tuple(sorted({*spec.needs, *needs})),
         limits=tuple(fixed),
         keys=tuple(keyed),
@@ -384,17 +384,17 @@ def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, wa
     return cost if options.cost is None else cost.replaced(options.cost)
 
 
-def _group(spec: TaskSpec, values: Mapping[str, Any]) -> str | None:
-    chosen = spec.group
+def _tenant(spec: TaskSpec, values: Mapping[str, Any]) -> str | None:
+    chosen = spec.tenant
     if chosen is None:
         return None
     if isinstance(chosen, str):
         value = values.get(chosen, spec.signature.defaults.get(chosen))
-        return None if value is None else spec._templates["group"].fill({chosen: value})
+        return None if value is None else spec._templates["tenant"].fill({chosen: value})
     said = chosen(values)
     if said is not None and not isinstance(said, str):
-        raise InvalidOption(f"group= of {spec.name!r} answered {said!r}", fix="let it answer text or None")
-    return None if said is None else checked_key(said, what="the group")
+        raise InvalidOption(f"tenant= of {spec.name!r} answered {said!r}", fix="let it answer text or None")
+    return None if said is None else checked_key(said, what="the tenant")
 
 
 def _policy_for(spec: TaskSpec, options: Options) -> Policy:

@@ -18,7 +18,7 @@ from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.storable import is_storable
 
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
-PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
+PLACES: Final = ("task", "queue", "tenant")  # what a template may name beside parameters
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
 _SCALARS: Final = (str, int, float, Decimal, UUID, date)
@@ -34,7 +34,7 @@ class _Field:
 
 
 class Template:
-    """Text with "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{group}" in it.
+    """Text with "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{tenant}" in it.
 
     >>> Template("customer:{order.customer}").fill({"order": {"customer": 42}})
     'customer:42'
@@ -151,7 +151,9 @@ class Template:
 
 
 def _parse(text: str) -> list[tuple[str, _Field | None]]:
-    fix = 'write "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{group}"; a brace itself is doubled'
+    fix = (
+        'write "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{tenant}"; a brace itself is doubled'
+    )
     try:
         found = list(Formatter().parse(text))
     except ValueError as error:

@@ -35,14 +35,14 @@ NAMES: Final[dict[str, int]] = {
     "INPUTS": codes.INPUTS,
     "BY_PARENT": codes.BY_PARENT,
     # What is counted beyond the states: sums that only grow, over all lanes; jobs that left and entered a lane; jobs of
-    # a group.
+    # a tenant.
     "ENQUEUED": codes.ENQUEUED,
     "EVER_SUCCEEDED": codes.EVER_SUCCEEDED,
     "EVER_CANCELLED": codes.EVER_CANCELLED,
     "DISCARDED": codes.DISCARDED,
     "EVER_LOST": codes.EVER_LOST,
     "STALE": codes.STALE,
-    **_numbered("ERASED MOVED GROUP_WAITING GROUP_RUNNING", 20),
+    **_numbered("ERASED MOVED TENANT_WAITING TENANT_RUNNING", 20),
     # The states of a lane.
     **_numbered("IDLE ACTIVE WAITING"),
     # The kinds of posts.

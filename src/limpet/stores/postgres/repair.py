@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, off_balance, wrong
+from limpet.core.jobs.repair import Difference, Kind, count_name, off_balance, tenant_name, wrong
 from limpet.core.jobs.state import STATES
 from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_SUCCEEDED
 from limpet.stores.postgres.names import NAMES
@@ -27,7 +27,7 @@ DEPTHS: Final = "SELECT lp.repair_depths_1()"
 AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
 PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
 NOWHERE: Final = Lane("unreadable", "unreadable")
-_OF_GROUP: Final = {NAMES["GROUP_WAITING"]: "waiting", NAMES["GROUP_RUNNING"]: "running"}
+_OF_TENANT: Final = {NAMES["TENANT_WAITING"]: "waiting", NAMES["TENANT_RUNNING"]: "running"}
 _TOTALS: Final = {
     ENQUEUED: "enqueued",
     EVER_SUCCEEDED: "succeeded",
@@ -72,8 +72,8 @@ def _read(rows: list[tuple[Any, ...]]) -> list[Difference]:
             found += wrong(*_ENTRIES[kind], ids or (), number)
         elif kind == "count":
             found.append(Difference("count", count_name(place[0], place[1], STATES[int(place[2])]), number, rightly))
-        elif kind == "group":
-            name = group_name(place[0], place[1], _OF_GROUP[int(place[2])])
+        elif kind == "tenant":
+            name = tenant_name(place[0], place[1], _OF_TENANT[int(place[2])])
             found.append(Difference("count", name, number, rightly))
         elif kind == "stored":
             stored[STATES[int(place[0])]] = number

@@ -62,7 +62,7 @@ async def relay(
     check_size(jobs)
     positions = range(len(jobs))
     args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions, always=always)]
-    answer = await client.script("relay", script("relay"), key, args)
+    answer = await client.script("relay", script("enqueue_relay"), key, args)
     return None if answer is None else _answers(answer, jobs, positions)
 
 
@@ -105,7 +105,7 @@ def _too_costly(jobs: Sequence[Job], positions: Sequence[int]) -> InvalidOption:
 
 
 def _full(packed: bytes) -> dict[str, Any]:
-    return {"group": None, **msgspec.msgpack.decode(packed)}
+    return {"tenant": None, **msgspec.msgpack.decode(packed)}
 
 
 def _arguments(

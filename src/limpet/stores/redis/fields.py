@@ -124,7 +124,7 @@ PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that sa
 
 PACKED: Final = Row(("cost", "tags", "meta", "flow", "unique", "if_parent_fails", "unique_states", "costs"))
 CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed"))
-DEFINITION: Final = Row(("queue", "task", "priority", "group", "needs", "limits", "keys", "breaker"))  # of a lane
+DEFINITION: Final = Row(("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker"))  # of a lane
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe"))
@@ -143,7 +143,7 @@ KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
 RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 
 # Bits of a lane's flags.
-KEYED, LIMITED, MULTI, GROUPED = 1, 2, 4, 8
+KEYED, LIMITED, MULTI, TENANT = 1, 2, 4, 8
 
 ID_BYTES: Final = 16
 TOKEN_BYTES: Final = 7
@@ -212,7 +212,7 @@ VALUES: Final[dict[str, int | str]] = {
     "KEYED": KEYED,
     "LIMITED": LIMITED,
     "MULTI": MULTI,
-    "GROUPED": GROUPED,
+    "TENANT": TENANT,
     "ID_BYTES": ID_BYTES,
     "BUCKET_BYTES": BUCKET_BYTES,
     "SLOTS": SLOTS,

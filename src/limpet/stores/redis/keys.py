@@ -128,7 +128,7 @@ class K:
     class_lanes = Key("ck", "hash", "class → its lanes", "with its last lane")
     policies = Key("po", "hash", "policy → JSON", "never")
     policy_limits = Key("pm", "hash", "policy → max_lost and hard timeout (- is none)", "never")
-    waiting_by_group = Key("wg", "hash", "queue, group (\\0 between) → jobs that wait", "its count is 0")
+    waiting_by_tenant = Key("wt", "hash", "queue, tenant (\\0 between) → jobs that wait", "its count is 0")
 
     # -- Turns
     active_classes = Key("act", "sorted set", "ACTIVE", "the class has no active lane")
@@ -140,7 +140,7 @@ class K:
         "A:", "sorted set", "active lane, by the instant of its last claim", "the lane is idle", per="class and member"
     )
     turns = Key("tn", "hash", "member or ring → TURN", "it has no seat")
-    weights = Key("wgt", "hash", "queue:Q or group:G → jobs of one turn, where it is not 1", "put_control")
+    weights = Key("wgt", "hash", "queue:Q or tenant:T → jobs of one turn, where it is not 1", "put_control")
     page_marks = Key("lk", "hash", "signature, priority → active class where the last look ended", "with the signature")
 
     # -- Gates

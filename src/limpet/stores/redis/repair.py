@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
 from limpet.core.jobs.job import LEAST_URGENT
-from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, wrong
+from limpet.core.jobs.repair import Difference, Kind, count_name, tenant_name, wrong
 from limpet.core.jobs.state import STATES
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
@@ -109,7 +109,7 @@ async def repair(client: Client, key: bytes, *, dry_run: bool, now_ms: int | Non
             numbers.append(Difference("probe", gate.decode(), 1))
     for field, found, right in sorted(counters):
         queue, task, state = field.decode().rsplit("\0", 2)
-        name = count_name(queue, task, STATES[int(state)]) if state else group_name(queue, task)
+        name = count_name(queue, task, STATES[int(state)]) if state else tenant_name(queue, task)
         numbers.append(Difference("count", name, found, right))
     if total:
         what, found, right = total

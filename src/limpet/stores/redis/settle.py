@@ -91,4 +91,4 @@ def _accounts(
 async def save(client: Client, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
     """Write a note of a running job; False when the token is stale."""
     args = ("" if now_ms is None else now_ms, id, token, note.kind, note.name, note.body)
-    return bool(await client.script("save", script("save"), key, args))
+    return bool(await client.script("save", script("notes_save"), key, args))

@@ -75,17 +75,17 @@ def _depths(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> dict[str,
         gate = tx.gate(key)
         stored = None if gate is None else gate.rule
         rule = stored if gate is not None and not gate.declared else said.get(key, stored)
-        if rule is not None and (rule.depth is not None or rule.group_depth is not None):
+        if rule is not None and (rule.depth is not None or rule.tenant_depth is not None):
             found[key] = rule
     return found
 
 
 def _full(tx: Tx, new: Sequence[Job], depths: dict[str, GateRule]) -> QueueFull | None:
     """Why these new jobs do not fit, when they do not."""
-    for (queue, group), (most, brought) in crowds((job.lane for job in new), depths).items():
-        found = tx.row("queue_waiting", (queue,)) if group is None else tx.row("group_waiting", (queue, group))
+    for (queue, tenant), (most, brought) in crowds((job.lane for job in new), depths).items():
+        found = tx.row("queue_waiting", (queue,)) if tenant is None else tx.row("tenant_waiting", (queue, tenant))
         if found[0] + brought > most:
-            return queue_full(queue, group, found[0], most, brought)
+            return queue_full(queue, tenant, found[0], most, brought)
     return None
 
 

@@ -54,7 +54,7 @@ j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.polic
 TEXT: Final = {
     "queue": "l.queue",
     "task": "l.task",
-    "group": "l.grp",
+    "tenant": "l.tenant",
     "cause": "j.cause",
 }
 NUMBERS: Final = {"priority": "j.priority", "attempt": "j.attempt", "lost": "j.lost"}

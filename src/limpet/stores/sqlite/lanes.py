@@ -23,7 +23,7 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
         if len(tx.known.lanes) < KNOWN_LANES:
             tx.known.lanes.setdefault(lane.id, lane)
         if tx.row("lane_state", (lane.id,)) is None:
-            place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority, lane.queue, lane.task, lane.group)
+            place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority, lane.queue, lane.task, lane.tenant)
             tx.run("lane_insert", (*place, _encode(lane)))
             tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
 
@@ -36,7 +36,7 @@ def activate(tx: Tx, lane: Lane, count: int) -> None:
     member_sits, ring_sits, turn = tx.row("seated", (lane.member, lane.ring))
     if not member_sits or turn is None:
         turn = tx.next_turn()
-        _enter(tx, lane.member, turn, "" if lane.group is None else f"group:{lane.group}")
+        _enter(tx, lane.member, turn, "" if lane.tenant is None else f"tenant:{lane.tenant}")
         if not ring_sits:
             _enter(tx, lane.ring, turn, f"queue:{lane.queue}")
     tx.take_seat(lane, turn)
@@ -80,7 +80,7 @@ def leave_seat(tx: Tx, lane: Lane) -> None:
 
 
 def weight_of(tx: Tx, name: str) -> int:
-    """How many jobs a turn of this queue or group is worth."""
+    """How many jobs a turn of this queue or tenant is worth."""
     if not name:
         return 1
     row = tx.row("control_value", ("weight", name))

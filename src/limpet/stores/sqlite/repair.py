@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from limpet.core.endings.transition import Failure
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.repair import Difference, count_name, group_name, of_accounts, off_balance, wrong
+from limpet.core.jobs.repair import Difference, count_name, of_accounts, off_balance, tenant_name, wrong
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite import graph, lanes, sessions, unique
@@ -25,7 +25,7 @@ from limpet.stores.sqlite.tx import (
     ENQUEUED,
     EVER_CANCELLED,
     EVER_SUCCEEDED,
-    OF_GROUP,
+    OF_TENANT,
     SUCCEEDED,
     Tx,
 )
@@ -213,15 +213,17 @@ def _mend_counts(tx: Tx, rows: Sequence[Any]) -> None:
     tx.many("count_add", rows)
 
 
-def _look_groups(tx: Tx) -> Found:
-    rows = tx.rows("repair_groups")
-    differences = [Difference("count", group_name(queue, group), counted, jobs) for queue, group, counted, jobs in rows]
-    return Found(differences, [(queue, group, OF_GROUP, jobs - counted) for queue, group, counted, jobs in rows])
+def _look_tenants(tx: Tx) -> Found:
+    rows = tx.rows("repair_tenants")
+    differences = [
+        Difference("count", tenant_name(queue, tenant), counted, jobs) for queue, tenant, counted, jobs in rows
+    ]
+    return Found(differences, [(queue, tenant, OF_TENANT, jobs - counted) for queue, tenant, counted, jobs in rows])
 
 
-def _mend_groups(tx: Tx, rows: Sequence[Any]) -> None:
+def _mend_tenants(tx: Tx, rows: Sequence[Any]) -> None:
     tx.many("count_add", rows)
-    tx.many("group_gone", [row[:2] for row in rows])
+    tx.many("tenant_gone", [row[:2] for row in rows])
 
 
 def _look_totals(tx: Tx) -> Found:
@@ -247,6 +249,6 @@ STAGES: Final = (
     Stage(_look_lanes, _mend_lanes),
     Stage(_look_causes, _mend_causes),
     Stage(_look_counts, _mend_counts),
-    Stage(_look_groups, _mend_groups),
+    Stage(_look_tenants, _mend_tenants),
     Stage(_look_totals, _mend_counts),
 )

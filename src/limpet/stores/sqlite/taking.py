@@ -1,4 +1,4 @@
-"""Chooses and takes ready jobs for one claim: best priority first, fair between queues and groups, gates kept."""
+"""Chooses and takes ready jobs for one claim: best priority first, fair between queues and tenants, gates kept."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from limpet.stores.sqlite.statements import statements, with_marks, with_prefix
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 
-OF_GROUP = 20  # (queue, group, this): how many jobs of a group wait in a queue
+OF_TENANT = 20  # (queue, tenant, this): how many jobs of a tenant wait in a queue
 
 KNOWN_LANES = 50_000  # how many definitions one process keeps in memory
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
@@ -173,10 +173,10 @@ class Tx:
 
     def move(self, lane: Lane, old: int | None, new: int | None, count: int = 1) -> None:
         """Count jobs that went from one state to another."""
-        if lane.group is not None:
+        if lane.tenant is not None:
             now, before = new is not None and new < RUNNING, old is not None and old < RUNNING
             if now != before:
-                self.counts[lane.queue, lane.group, OF_GROUP] += count if now else -count
+                self.counts[lane.queue, lane.tenant, OF_TENANT] += count if now else -count
         if old is not None:
             self.counts[lane.queue, lane.task, old] -= count
         if new is not None:
@@ -231,7 +231,7 @@ class Tx:
             self.many("lane_count", [(n, lane) for lane, n in self.lane_jobs.items() if n])
         if self.counts:
             self.many("count_add", [(*key, n) for key, n in self.counts.items() if n])
-            self.many("group_gone", [key[:2] for key, n in self.counts.items() if n < 0 and key[2] == OF_GROUP])
+            self.many("tenant_gone", [key[:2] for key, n in self.counts.items() if n < 0 and key[2] == OF_TENANT])
         if self.ready and tell:
             self._wake_workers()
         if self.timers and tell:

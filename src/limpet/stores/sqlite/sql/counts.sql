@@ -7,12 +7,12 @@ INSERT INTO limpet_count (queue, task, what, n) VALUES (?, ?, ?, ?) ON CONFLICT 
 -- name: counts
 SELECT queue, task, what, n FROM limpet_count WHERE n <> 0 AND what < 20;
 
--- Groups come and go: one that waits for nothing is not kept.
--- name: group_gone
+-- Tenants come and go: one that waits for nothing is not kept.
+-- name: tenant_gone
 DELETE FROM limpet_count WHERE queue = ? AND task = ? AND what = 20 AND n = 0;
 
 -- name: queue_waiting
 SELECT coalesce(sum(n), 0) FROM limpet_count WHERE queue = ? AND what < 3;
 
--- name: group_waiting
+-- name: tenant_waiting
 SELECT coalesce(sum(n), 0) FROM limpet_count WHERE queue = ? AND task = ? AND what = 20;

@@ -9,13 +9,13 @@ SELECT queue, task, what, sum(n), sum(jobs) FROM (
   SELECT l.queue, l.task, j.state, 0, count(*) FROM limpet_job j JOIN limpet_lane l ON l.id = j.lane GROUP BY l.queue, l.task, j.state
 ) GROUP BY queue, task, what HAVING sum(n) <> sum(jobs);
 
--- name: repair_groups
-SELECT queue, grp, sum(n), sum(jobs) FROM (
-  SELECT queue, task AS grp, n, 0 AS jobs FROM limpet_count WHERE what = 20
+-- name: repair_tenants
+SELECT queue, tenant, sum(n), sum(jobs) FROM (
+  SELECT queue, task AS tenant, n, 0 AS jobs FROM limpet_count WHERE what = 20
   UNION ALL
-  SELECT l.queue, l.grp, 0, count(*) FROM limpet_job j JOIN limpet_lane l ON l.id = j.lane
-  WHERE j.state < 3 AND l.grp IS NOT NULL GROUP BY l.queue, l.grp
-) GROUP BY queue, grp HAVING sum(n) <> sum(jobs);
+  SELECT l.queue, l.tenant, 0, count(*) FROM limpet_job j JOIN limpet_lane l ON l.id = j.lane
+  WHERE j.state < 3 AND l.tenant IS NOT NULL GROUP BY l.queue, l.tenant
+) GROUP BY queue, tenant HAVING sum(n) <> sum(jobs);
 
 -- name: repair_stored
 SELECT state, count(*) FROM limpet_job GROUP BY state;

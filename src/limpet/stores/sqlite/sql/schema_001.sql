@@ -78,7 +78,7 @@ CREATE TABLE limpet_lane (
   jobs INTEGER NOT NULL DEFAULT 0,
   queue TEXT NOT NULL,
   task TEXT NOT NULL,
-  grp TEXT,
+  tenant TEXT,
   body BLOB NOT NULL,
   CHECK ((state = 2) = (gate IS NOT NULL))
 );
@@ -92,7 +92,7 @@ CREATE INDEX limpet_lane_queue ON limpet_lane (queue, task);
 CREATE TABLE limpet_lane_gate (gate TEXT NOT NULL, lane INTEGER NOT NULL, PRIMARY KEY (gate, lane)) WITHOUT ROWID;
 CREATE INDEX limpet_lane_gate_lane ON limpet_lane_gate (lane);
 
--- Who takes turns: rings (a queue at a priority) and, within one, members (a group, or all ungrouped jobs).
+-- Who takes turns: rings (a queue at a priority) and, within one, members (a tenant, or all jobs without one).
 CREATE TABLE limpet_turn (
   id INTEGER PRIMARY KEY,
   turn INTEGER NOT NULL,

@@ -199,13 +199,13 @@ CREATE TABLE lp.policy (
 CREATE TABLE lp.lane (
   id bigint NOT NULL PRIMARY KEY, -- a hash of the definition
   class bigint NOT NULL, -- lanes that a worker serves, and gates stop, together
-  member bigint NOT NULL, -- which takes turns with others: a group, all jobs without one, or a lane with a key
+  member bigint NOT NULL, -- which takes turns with others: a tenant, all jobs without one, or a lane with a key
   ring bigint NOT NULL, -- the members that take turns: of a queue at a priority
   priority smallint NOT NULL, -- 0 is the most urgent
   limited boolean NOT NULL, -- a limit or a breaker rules it
   queue text COLLATE "C" NOT NULL, -- its queue
   task text COLLATE "C" NOT NULL, -- its task
-  grp text COLLATE "C", -- its group
+  tenant text COLLATE "C", -- its tenant, if it has one
   needs text[] NOT NULL, -- capabilities that a worker must have
   class_gates text[] NOT NULL, -- gates of the whole class: all, queue, task, limits, breaker
   lane_gates text[] NOT NULL, -- gates of this lane alone: limits with a key
@@ -240,7 +240,7 @@ CREATE TABLE lp.gate (
   cap bigint, -- rule: a budget of so much in each period; NULL: no budget
   period text COLLATE "C", -- rule: the period of the budget
   depth bigint, -- rule of a queue: how many jobs may wait in it; NULL: any number
-  group_depth bigint, -- rule of a queue: the same for each group of its jobs
+  tenant_depth bigint, -- rule of a queue: the same for each tenant of its jobs
   declared boolean NOT NULL DEFAULT true, -- false: an operator's rule, which declarations do not overwrite
   paused_at_ms bigint, -- since when it is paused; NULL: it is not
   paused_by text COLLATE "C", -- by which person
@@ -332,13 +332,13 @@ CREATE INDEX lane_now_waiting ON lp.lane_now (gate, class, priority, turn) WHERE
 CREATE INDEX lane_now_member ON lp.lane_now (member);
 CREATE INDEX lane_now_empty ON lp.lane_now (id) WHERE jobs <= 0;
 
--- What takes turns: rings (a queue at a priority) and, within one, members (a group, or all jobs without one).
+-- What takes turns: rings (a queue at a priority) and, within one, members (a tenant, or all jobs without one).
 CREATE TABLE lp.turn (
   id bigint NOT NULL PRIMARY KEY, -- the ring or member
   turn bigint NOT NULL, -- its place in the round: the smallest is served next
   left_n integer NOT NULL, -- jobs that are left of its turn
   weight integer NOT NULL, -- jobs of a whole turn
-  name text COLLATE "C" NOT NULL -- queue:Q or group:G, for its weight
+  name text COLLATE "C" NOT NULL -- queue:Q or tenant:T, for its weight
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX turn_name ON lp.turn (name);
 
@@ -443,15 +443,15 @@ CREATE TABLE lp.tally (
 -- Sums by queue and task.
 CREATE TABLE lp.count (
   queue text COLLATE "C" NOT NULL, -- the queue; '' for sums over all
-  task text COLLATE "C" NOT NULL, -- the task, or the group; '' for sums over all
-  what smallint NOT NULL, -- jobs in a state; ever: :ENQUEUED :EVER_SUCCEEDED :EVER_CANCELLED :DISCARDED :EVER_LOST :STALE; of a group: :GROUP_WAITING :GROUP_RUNNING
+  task text COLLATE "C" NOT NULL, -- the task, or the tenant; '' for sums over all
+  what smallint NOT NULL, -- jobs in a state; ever: :ENQUEUED :EVER_SUCCEEDED :EVER_CANCELLED :DISCARDED :EVER_LOST :STALE; of a tenant: :TENANT_WAITING :TENANT_RUNNING
   n bigint NOT NULL, -- how many
   PRIMARY KEY (queue, task, what)
 );
 
--- Of queues, and of groups in them, whose depth is bounded: how many jobs wait or run there at most.
+-- Of queues, and of tenants in them, whose depth is bounded: how many jobs wait or run there at most.
 CREATE TABLE lp.depth (
-  place text COLLATE "C" NOT NULL, -- q and the queue; g, the length of the queue's name, a colon, queue and group
+  place text COLLATE "C" NOT NULL, -- q and the queue; t, the length of the queue's name, a colon, queue and tenant
   n bigint NOT NULL, -- that waited or ran when it was counted, or that were added since
   waiting bigint, -- how many only waited when it was counted
   counted_at timestamptz -- when it was counted; NULL: added since

@@ -49,7 +49,7 @@ CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sq
         'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
       ) END,
       'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms,
-      'depth', (p_gate).depth, 'group_depth', (p_gate).group_depth
+      'depth', (p_gate).depth, 'tenant_depth', (p_gate).tenant_depth
     ),
     'declared', (p_gate).declared,
     'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
@@ -85,7 +85,7 @@ BEGIN
   p_gate.floor := (p_rule ->> 'floor')::bigint;
   p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
   p_gate.depth := (p_rule ->> 'depth')::bigint;
-  p_gate.group_depth := (p_rule ->> 'group_depth')::bigint;
+  p_gate.tenant_depth := (p_rule ->> 'tenant_depth')::bigint;
   RETURN p_gate;
 END $$;
 
@@ -226,7 +226,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_write(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF starts_with(p_gate.key, 'queue:') AND EXISTS (
-    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.group_depth) IS DISTINCT FROM (p_gate.depth, p_gate.group_depth)
+    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.tenant_depth) IS DISTINCT FROM (p_gate.depth, p_gate.tenant_depth)
   ) THEN
     PERFORM lp.forget_depths(substr(p_gate.key, 7));
   END IF;
@@ -242,7 +242,7 @@ BEGIN
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
     wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
     paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms,
-    depth = p_gate.depth, group_depth = p_gate.group_depth, by_hand = p_gate.by_hand
+    depth = p_gate.depth, tenant_depth = p_gate.tenant_depth, by_hand = p_gate.by_hand
   WHERE g.key = p_gate.key;
 END $$;
 

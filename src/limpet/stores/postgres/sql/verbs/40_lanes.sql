@@ -2,7 +2,7 @@
 -- Inputs: lanes that are stored. Answer: none but where it says so. Everything here changes the floor: the caller holds lock FLOOR.
 -- Relies on seat_member, seat_ring, lane_now_active, lane_now_waiting.
 
--- How many jobs a turn of this queue or group is worth.
+-- How many jobs a turn of this queue or tenant is worth.
 CREATE OR REPLACE FUNCTION lp.weight_of(p_name text) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
   IF p_name = '' THEN
@@ -49,7 +49,7 @@ BEGIN
   SELECT turn INTO v_turn FROM lp.turn WHERE id = p_lane.member;
   IF NOT v_member_sits OR v_turn IS NULL THEN
     v_turn := nextval('lp.turns');
-    PERFORM lp.enter_round(p_lane.member, v_turn, coalesce('group:' || p_lane.grp, ''));
+    PERFORM lp.enter_round(p_lane.member, v_turn, coalesce('tenant:' || p_lane.tenant, ''));
     IF NOT v_ring_sits THEN
       PERFORM lp.enter_round(p_lane.ring, v_turn, 'queue:' || p_lane.queue);
     END IF;

@@ -176,12 +176,12 @@ BEGIN
   store := 'lp.home'::regclass::oid::bigint; -- a schema that is made anew has another; known without a look
   SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
     OR g.draining IS TRUE OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
-    g.bounded IS TRUE OR p_batch.rules IS NOT NULL AND p_batch.rules @? '$[*] ? (@.depth != null || @.group_depth != null)',
+    g.bounded IS TRUE OR p_batch.rules IS NOT NULL AND p_batch.rules @? '$[*] ? (@.depth != null || @.tenant_depth != null)',
     EXISTS (
       SELECT 1 FROM unnest(p_batch.policies) AS p (id) WHERE NOT EXISTS (SELECT 1 FROM lp.policy AS k WHERE k.id = p.id OFFSET 0)
     )
   INTO v_careful, v_bounded, v_unknown FROM (
-    SELECT bool_or(draining) AS draining, bool_or(depth IS NOT NULL OR group_depth IS NOT NULL) AS bounded
+    SELECT bool_or(draining) AS draining, bool_or(depth IS NOT NULL OR tenant_depth IS NOT NULL) AS bounded
     FROM lp.gate WHERE key = ANY (p_batch.places)
   ) AS g;
   IF v_bounded AND NOT p_batch.always THEN

@@ -286,7 +286,7 @@ BEGIN
   PERFORM lp.count_jobs(v_old.lane, v_old.state::integer, -1, :ERASED, 1);
   PERFORM lp.post_lanes(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
   PERFORM lp.count_jobs(p_batch.lanes[v_lane], :ENQUEUED, -1, :MOVED, 1); -- it was enqueued before
-  PERFORM lp.note_depth(l.body ->> 'queue', l.body ->> 'group')
+  PERFORM lp.note_depth(l.body ->> 'queue', l.body ->> 'tenant')
   FROM (SELECT convert_from(p_batch.bodies[v_lane], 'UTF8')::jsonb AS body) AS l;
 END $$;
 

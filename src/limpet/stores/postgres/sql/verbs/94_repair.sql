@@ -10,11 +10,11 @@ CREATE OR REPLACE FUNCTION lp.all_places() RETURNS TABLE (id bytea, lane bigint,
   UNION ALL SELECT d.id, d.lane, d.state, d.cause FROM lp.done AS d
 $$;
 
--- Queue, task and group of every lane, stored or only posted.
-CREATE OR REPLACE FUNCTION lp.named_lanes() RETURNS TABLE (id bigint, queue text, task text, grp text) LANGUAGE sql STABLE AS $$
-  SELECT l.id, l.queue, l.task, l.grp FROM lp.lane AS l
+-- Queue, task and tenant of every lane, stored or only posted.
+CREATE OR REPLACE FUNCTION lp.named_lanes() RETURNS TABLE (id bigint, queue text, task text, tenant text) LANGUAGE sql STABLE AS $$
+  SELECT l.id, l.queue, l.task, l.tenant FROM lp.lane AS l
   UNION
-  SELECT p.lane, b.body ->> 'queue', b.body ->> 'task', b.body ->> 'group' FROM lp.post AS p
+  SELECT p.lane, b.body ->> 'queue', b.body ->> 'task', b.body ->> 'tenant' FROM lp.post AS p
   CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb AS body) AS b WHERE p.kind = :POST_LANE AND p.body IS NOT NULL
 $$;
 
@@ -29,19 +29,19 @@ LANGUAGE sql STABLE AS $$
   ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> sum(x.jobs)
 $$;
 
--- Counters of groups that differ from the jobs: those that wait in a queue, and those that run.
-CREATE OR REPLACE FUNCTION lp.wrong_groups() RETURNS TABLE (queue text, grp text, what smallint, counted bigint, jobs bigint)
+-- Counters of tenants that differ from the jobs: those that wait in a queue, and those that run.
+CREATE OR REPLACE FUNCTION lp.wrong_tenants() RETURNS TABLE (queue text, tenant text, what smallint, counted bigint, jobs bigint)
 LANGUAGE sql STABLE AS $$
-  SELECT x.queue, x.grp, x.what::smallint, sum(x.n)::bigint, sum(x.jobs)::bigint FROM (
-    SELECT c.queue, c.task AS grp, c.what::integer AS what, c.n, 0 AS jobs FROM lp.count AS c WHERE c.what IN (:GROUP_WAITING, :GROUP_RUNNING)
+  SELECT x.queue, x.tenant, x.what::smallint, sum(x.n)::bigint, sum(x.jobs)::bigint FROM (
+    SELECT c.queue, c.task AS tenant, c.what::integer AS what, c.n, 0 AS jobs FROM lp.count AS c WHERE c.what IN (:TENANT_WAITING, :TENANT_RUNNING)
     UNION ALL
-    SELECT l.queue, l.grp, CASE u.what WHEN :RUNNING THEN :GROUP_RUNNING ELSE :GROUP_WAITING END, u.n, 0 FROM lp.tally AS t
+    SELECT l.queue, l.tenant, CASE u.what WHEN :RUNNING THEN :TENANT_RUNNING ELSE :TENANT_WAITING END, u.n, 0 FROM lp.tally AS t
     CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) JOIN lp.named_lanes() AS l ON l.id = t.lane
-    WHERE u.what <= :RUNNING AND l.grp IS NOT NULL
+    WHERE u.what <= :RUNNING AND l.tenant IS NOT NULL
     UNION ALL
-    SELECT l.queue, l.grp, CASE p.state WHEN :RUNNING THEN :GROUP_RUNNING ELSE :GROUP_WAITING END, 0, count(*) FROM lp.all_places() AS p
-    JOIN lp.named_lanes() AS l ON l.id = p.lane WHERE p.state <= :RUNNING AND l.grp IS NOT NULL GROUP BY 1, 2, 3
-  ) AS x GROUP BY x.queue, x.grp, x.what HAVING sum(x.n) <> sum(x.jobs)
+    SELECT l.queue, l.tenant, CASE p.state WHEN :RUNNING THEN :TENANT_RUNNING ELSE :TENANT_WAITING END, 0, count(*) FROM lp.all_places() AS p
+    JOIN lp.named_lanes() AS l ON l.id = p.lane WHERE p.state <= :RUNNING AND l.tenant IS NOT NULL GROUP BY 1, 2, 3
+  ) AS x GROUP BY x.queue, x.tenant, x.what HAVING sum(x.n) <> sum(x.jobs)
 $$;
 
 -- How many jobs lanes count too few (below zero: too many).
@@ -131,7 +131,7 @@ CREATE OR REPLACE FUNCTION lp.laneless() RETURNS TABLE (id bytea) LANGUAGE sql S
   SELECT p.id FROM lp.all_places() AS p WHERE NOT EXISTS (SELECT FROM lp.named_lanes() AS l WHERE l.id = p.lane)
 $$;
 
--- Verb: all differences. `place` is [queue, task, state] or [queue, group, what] of a counter, or [key] of a gate; the others say
+-- Verb: all differences. `place` is [queue, task, state] or [queue, tenant, what] of a counter, or [key] of a gate; the others say
 -- how many and which.
 CREATE OR REPLACE FUNCTION lp.differences_1(p_now bigint)
 RETURNS TABLE (kind text, place text[], found bigint, rightly bigint, ids bytea[]) LANGUAGE plpgsql STABLE SET jit = off AS $$
@@ -150,8 +150,8 @@ BEGIN
   RETURN QUERY SELECT 'causes', '{}'::text[], count(*), 0::bigint, NULL::bytea[] FROM lp.wrong_causes() AS x;
   RETURN QUERY SELECT 'count', ARRAY[x.queue, x.task, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_counts() AS x
     ORDER BY x.queue, x.task, x.what;
-  RETURN QUERY SELECT 'group', ARRAY[x.queue, x.grp, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_groups() AS x
-    ORDER BY x.queue, x.grp, x.what;
+  RETURN QUERY SELECT 'tenant', ARRAY[x.queue, x.tenant, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_tenants() AS x
+    ORDER BY x.queue, x.tenant, x.what;
   RETURN QUERY SELECT 'stored', ARRAY[x.state::text], count(*), 0::bigint, NULL::bytea[] FROM lp.all_places() AS x GROUP BY x.state;
   RETURN QUERY SELECT 'total', ARRAY[x.what::text], x.n, 0::bigint, NULL::bytea[] FROM lp.counts_1() AS x WHERE x.what BETWEEN :ENQUEUED AND :DISCARDED;
 END $$;
@@ -288,7 +288,7 @@ BEGIN
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT w.queue, w.task, w.what, w.jobs - w.counted FROM lp.wrong_counts() AS w
   UNION ALL
-  SELECT w.queue, w.grp, w.what, w.jobs - w.counted FROM lp.wrong_groups() AS w
+  SELECT w.queue, w.tenant, w.what, w.jobs - w.counted FROM lp.wrong_tenants() AS w
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT '', '', CASE WHEN s.missing > 0 THEN :DISCARDED ELSE :ENQUEUED END, abs(s.missing) FROM (

@@ -142,7 +142,7 @@ function gates.settle()
       call("HSET", K.gates, key, gates_math.encode(body))
       call(body.draining and "SADD" or "SREM", K.draining, key)
       if base.begins(key, "queue:") then
-        call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", K.bounded, key)
+        call((body.rule.depth or body.rule.tenant_depth) and "SADD" or "SREM", K.bounded, key)
       end
     end
   end

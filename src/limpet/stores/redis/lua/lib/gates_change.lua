@@ -4,7 +4,7 @@ gates_change = {}
 
 local RULE = {
   concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", floor = false, climb_ms = 60000,
-  cap = false, period = false, depth = false, group_depth = false,
+  cap = false, period = false, depth = false, tenant_depth = false,
 }
 local BREAKER = {
   failures = 5, within_ms = 60000, cooldown_ms = 60000, probe_after_ms = 60000, rate = false, min_calls = 20,

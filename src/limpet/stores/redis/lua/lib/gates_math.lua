@@ -458,7 +458,7 @@ do
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
     learns = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string",
-    depth = "number", group_depth = "number"
+    depth = "number", tenant_depth = "number"
   }
   local BREAKER_TYPES = {
     failures = "number", within_ms = "number", cooldown_ms = "number", probe_after_ms = "number", rate = "number",
@@ -506,7 +506,7 @@ do
   local function rule_map(rule)
     local map = {key = rule.key, concurrency = rule.concurrency, interval_us = rule.interval_us}
     map.floor, map.cap, map.period = rule.floor, rule.cap, rule.period
-    map.depth, map.group_depth = rule.depth, rule.group_depth
+    map.depth, map.tenant_depth = rule.depth, rule.tenant_depth
     keep(map, rule, "burst", 1)
     keep(map, rule, "learns", false)
     keep(map, rule, "unit", "")

@@ -27,7 +27,7 @@ function lanes.read(id, raw)
       id = id, raw = raw, kind = sub(raw, LANE.kind), member = sub(raw, LANE.member), ring = sub(raw, LANE.ring),
       prio = byte(raw, LANE.prio), keyed = HAS(flags, KEYED), limited = HAS(flags, LIMITED),
       multi = HAS(flags, MULTI), -- its member may have many lanes of this class
-      grouped = HAS(flags, GROUPED),
+      has_tenant = HAS(flags, TENANT),
     }
   end
   known[id] = lane
@@ -65,16 +65,16 @@ function lanes.gates(lane)
   return lane.own_gates
 end
 
--- "group:G" for a member that is a group, "" for others.
-function lanes.group(lane)
-  local group = lanes.definition(lane.raw)[DEFINITION.group]
-  return group and "group:" .. group or ""
+-- "tenant:T" for a member that is a tenant, "" for others.
+function lanes.tenant(lane)
+  local tenant = lanes.definition(lane.raw)[DEFINITION.tenant]
+  return tenant and "tenant:" .. tenant or ""
 end
 
--- What the waiting jobs of a group's lane are counted under: queue and group. Nil for other lanes.
+-- What the waiting jobs of a tenant's lane are counted under: queue and tenant. Nil for other lanes.
 function lanes.field(lane)
-  if lane.grouped and not lane.counted then
-    lane.counted = tx.class(lane.kind).queue .. "\0" .. lanes.definition(lane.raw)[DEFINITION.group]
+  if lane.has_tenant and not lane.counted then
+    lane.counted = tx.class(lane.kind).queue .. "\0" .. lanes.definition(lane.raw)[DEFINITION.tenant]
   end
   return lane.counted
 end

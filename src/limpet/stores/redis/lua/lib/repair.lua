@@ -114,7 +114,7 @@ local function includes(ids, id)
 end
 
 local function is_filed(r)
-  local key = K.finished .. r.state .. ending.class(r).queue
+  local key = K.finished .. r.state .. effect_ending.class(r).queue
   if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
     return true
   end
@@ -133,7 +133,7 @@ local function ended(r)
   if (r.finished == 0 or not is_filed(r)) and tell("finished", r.id) then
     r.finished = r.finished > 0 and r.finished or tx.now
     record.save(r)
-    call("ZADD", K.finished .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
+    call("ZADD", K.finished .. r.state .. effect_ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
   end
 end
 
@@ -227,9 +227,9 @@ function repair.records(cursor, count)
     elseif r ~= nil and tell("unreadable", id) then
       local running = call("HGET", K.running, id)
       if running then -- whoever runs it is told so when it ends
-        effect.all({ ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
+        effect.all({ effect_ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
       else
-        ending.bury_spoilt(id)
+        effect_ending.bury_spoilt(id)
       end
       sound(record.load(id))
     end
@@ -300,7 +300,7 @@ local function list_gates(keys)
   for _, key in ipairs(keys) do
     local g = gates.get(key)
     draining[key] = g.draining or nil
-    bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.group_depth) or nil
+    bounded[key] = base.begins(key, "queue:") and (g.rule.depth or g.rule.tenant_depth) or nil
   end
   for set, missing in pairs({ [K.draining] = draining, [K.bounded] = bounded }) do
     for _, key in ipairs(call("SMEMBERS", set)) do

@@ -170,14 +170,14 @@ local function counted()
   return right
 end
 
--- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, those of groups
+-- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, those of tenants
 -- with an empty state, and what balance says.
 function repair_count.compare()
   local right, found, now = counted(), {}, numbers(K.counters)
   for name in pairs(now) do
     now[name] = not base.begins(name, "\0\0") and now[name] or nil
   end
-  local wrong, wrong_crowds = differences(now, right.counts), differences(numbers(K.waiting_by_group), right.crowds)
+  local wrong, wrong_crowds = differences(now, right.counts), differences(numbers(K.waiting_by_tenant), right.crowds)
   local wrong_lanes, wrong_kept = differences(numbers(K.lane_jobs), right.jobs), differences(numbers(K.kept), right.kept)
   for name, each in pairs(wrong) do
     found[#found + 1] = { name, each[1], each[2] }
@@ -196,7 +196,7 @@ function repair_count.compare()
   put_causes(right.causes)
   if repair.mend then
     put(K.counters, wrong)
-    put(K.waiting_by_group, wrong_crowds)
+    put(K.waiting_by_tenant, wrong_crowds)
     put(K.lane_jobs, wrong_lanes)
     put(K.kept, wrong_kept)
   end

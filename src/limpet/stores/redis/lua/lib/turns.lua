@@ -1,4 +1,4 @@
--- Who takes turns: a member (a group, or all ungrouped jobs) has a seat in the line of each class that it has active
+-- Who takes turns: a member (a tenant, or all jobs without one) has a seat in the line of each class that it has active
 -- lanes of. However many lanes a member has, its turn moves with a few seats.
 
 turns = {}
@@ -41,7 +41,7 @@ function turns.put_turn(id, turn)
   known[id] = turn
 end
 
--- True when some queue or group has a weight of its own.
+-- True when some queue or tenant has a weight of its own.
 function turns.weighed()
   if weighed == nil then
     weighed = call("EXISTS", K.weights) == 1
@@ -49,7 +49,7 @@ function turns.weighed()
   return weighed
 end
 
--- How many jobs a turn of this queue or group is worth.
+-- How many jobs a turn of this queue or tenant is worth.
 function turns.weight(name)
   return turns.weighed() and tonumber(call("HGET", K.weights, name) or 1) or 1
 end
@@ -144,7 +144,7 @@ function turns.enter(lane, turn)
   local sits = member and member.seats > 0
   if not sits then
     turn = turn or tx.next_turn()
-    turns.put_turn(lane.member, { turn = turn, left = turns.weight(lanes.group(lane)), seats = 0 })
+    turns.put_turn(lane.member, { turn = turn, left = turns.weight(lanes.tenant(lane)), seats = 0 })
   end
   if not ring or ring.seats == 0 then
     local weight = turns.weight("queue:" .. tx.class(lane.kind).queue)

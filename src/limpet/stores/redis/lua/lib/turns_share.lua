@@ -103,7 +103,7 @@ end
 local function take_from_ring(list, count, prio)
   local members, ids = by(list, "member")
   local ring = ring_of(ids, function(id)
-    return turns.weighed() and lanes.group(lanes.get(members[id][1].id)) or ""
+    return turns.weighed() and lanes.tenant(lanes.get(members[id][1].id)) or ""
   end)
   local given, ahead = turns_fair.share(scarce(list, count), ring), {}
   for i, turn in ipairs(ring) do

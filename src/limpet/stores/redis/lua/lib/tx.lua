@@ -7,7 +7,7 @@ tx = {
   ready = {}, -- lane -> jobs that became ready in it: workers are woken for so many
   timers = {}, -- lane -> a new instant at which it will have some
   counts = {},
-  crowds = {}, -- queue and group -> how many more wait, or (below zero) fewer
+  crowds = {}, -- queue and tenant -> how many more wait, or (below zero) fewer
   lane_jobs = {},
   tells = {}, -- mailbox -> messages
   gated = false, -- gates were looked at
@@ -286,8 +286,8 @@ local function write_counts()
     end
   end
   for field, count in pairs(tx.crowds) do
-    if count ~= 0 and call("HINCRBY", K.waiting_by_group, field, count) <= 0 then
-      call("HDEL", K.waiting_by_group, field)
+    if count ~= 0 and call("HINCRBY", K.waiting_by_tenant, field, count) <= 0 then
+      call("HDEL", K.waiting_by_tenant, field)
     end
   end
 end

@@ -5,7 +5,7 @@
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in graph_todo).
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes
 local refused = tx.begin()
 if refused then
   return refused
@@ -37,8 +37,8 @@ local function again(r, lane)
     if not unique.reclaim(r) then
       return "u"
     end
-    ending.unbury(r)
-    ending.unfile(r)
+    effect_ending.unbury(r)
+    effect_ending.unfile(r)
     r.attempt, r.lost, r.held, r.rare, r.flags = 0, 0, 0, {}, record.without(r.flags, CANCELLING)
   else
     lanes_due.unschedule(lane, record.item(r))
@@ -72,7 +72,7 @@ local function retry(id)
     return "-"
   elseif not r then -- a person should see it first
     if call("HEXISTS", K.running, id) == 0 then
-      ending.bury_spoilt(id)
+      effect_ending.bury_spoilt(id)
     end
     return "n"
   elseif r.running or (r.state ~= DEAD and r.state ~= SCHEDULED) then

@@ -1,6 +1,6 @@
--- How many jobs may wait in a queue, or of a group in it, and whether new ones fit.
+-- How many jobs may wait in a queue, or of a tenant in it, and whether new ones fit.
 
-depth = {}
+enqueue_depth = {}
 
 -- What rules a queue after this call: an operator's word, else what the call declares, else what was declared.
 local function rule_of(key, rules)
@@ -17,14 +17,14 @@ local function rule_of(key, rules)
 end
 
 -- The places with a depth that the jobs of these lanes would wait in; each lane's definition gets its own (`crowds`).
-function depth.crowds(defs, head)
+function enqueue_depth.crowds(defs, head)
   local all, known = {}, {}
-  local function crowd(def, name, most, group)
+  local function crowd(def, name, most, tenant)
     if not most then
       return
     end
     if not known[name] then
-      known[name] = { queue = def.class.queue, group = group, most = most }
+      known[name] = { queue = def.class.queue, tenant = tenant, most = most }
       all[#all + 1] = known[name]
     end
     def.crowds[#def.crowds + 1] = known[name]
@@ -33,19 +33,19 @@ function depth.crowds(defs, head)
     local queue = def.class.queue
     local rule = rule_of("queue:" .. queue, head.rules)
     def.crowds = {}
-    if rule and (rule.depth or rule.group_depth) then
-      local group = lanes.definition(def.raw)[DEFINITION.group]
+    if rule and (rule.depth or rule.tenant_depth) then
+      local tenant = lanes.definition(def.raw)[DEFINITION.tenant]
       crowd(def, queue, rule.depth, nil)
-      crowd(def, queue .. "\0" .. (group or ""), group and rule.group_depth, group)
+      crowd(def, queue .. "\0" .. (tenant or ""), tenant and rule.tenant_depth, tenant)
     end
   end
   return all
 end
 
--- How many jobs wait there: of a group as they are counted, of a queue the sum over its tasks.
+-- How many jobs wait there: of a tenant as they are counted, of a queue the sum over its tasks.
 local function waiting_in(crowd)
-  if crowd.group then
-    return tonumber(call("HGET", K.waiting_by_group, crowd.queue .. "\0" .. crowd.group) or 0)
+  if crowd.tenant then
+    return tonumber(call("HGET", K.waiting_by_tenant, crowd.queue .. "\0" .. crowd.tenant) or 0)
   end
   local fields, seen, sum = {}, {}, 0
   for _, kind in ipairs(call("SMEMBERS", K.gate_classes .. "queue:" .. crowd.queue)) do
@@ -65,7 +65,7 @@ end
 
 -- The first place where the jobs do not fit, in words for core.depth.queue_full; nil when all do. Without `new` (by id)
 -- every job counts.
-function depth.full(crowds, run_of, ids, new)
+function enqueue_depth.full(crowds, run_of, ids, new)
   if #crowds == 0 then
     return nil
   end
@@ -81,7 +81,7 @@ function depth.full(crowds, run_of, ids, new)
   for _, crowd in ipairs(crowds) do
     local count, waiting = brought[crowd], waiting_in(crowd)
     if count and waiting + count > crowd.most then
-      return { queue = crowd.queue, group = crowd.group, waiting = waiting, most = crowd.most, brought = count }
+      return { queue = crowd.queue, tenant = crowd.tenant, waiting = waiting, most = crowd.most, brought = count }
     end
   end
   return nil

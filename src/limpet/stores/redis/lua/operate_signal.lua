@@ -4,7 +4,7 @@
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes
 local refused = tx.begin()
 if refused then
   return refused
@@ -32,7 +32,7 @@ for at = 3, #ARGV, 3 do
     answer = "-"
   elseif not r then -- it goes to the dead letters, now or when its run ends
     if call("HEXISTS", K.running, id) == 0 then
-      ending.bury_spoilt(id)
+      effect_ending.bury_spoilt(id)
     end
     answer = "f"
   elseif r.state >= SUCCEEDED then

@@ -14,9 +14,9 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
-from limpet.stores.redis.by_flow_or_key import of_flow, of_key
-from limpet.stores.redis.cursor import BATCH, NOBODY, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
+from limpet.stores.redis.find_by_name import of_flow, of_key
+from limpet.stores.redis.find_cursor import BATCH, NOBODY, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.keys import K
 
 FEW: Final = 16  # finished jobs that are read of each queue at least

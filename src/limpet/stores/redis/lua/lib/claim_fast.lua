@@ -140,10 +140,10 @@ local function count_jobs(raw, class, count)
     call("HDEL", K.counters, field .. READY)
   end
   call("HINCRBY", K.counters, field .. RUNNING, count)
-  if HAS(byte(raw, LANE.flags), GROUPED) then
-    local crowd = class[CLASS.queue] .. "\0" .. unpack_(sub(raw, LANE.definition))[DEFINITION.group]
-    if call("HINCRBY", K.waiting_by_group, crowd, -count) <= 0 then
-      call("HDEL", K.waiting_by_group, crowd)
+  if HAS(byte(raw, LANE.flags), TENANT) then
+    local crowd = class[CLASS.queue] .. "\0" .. unpack_(sub(raw, LANE.definition))[DEFINITION.tenant]
+    if call("HINCRBY", K.waiting_by_tenant, crowd, -count) <= 0 then
+      call("HDEL", K.waiting_by_tenant, crowd)
     end
   end
 end

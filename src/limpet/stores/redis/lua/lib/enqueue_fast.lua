@@ -111,9 +111,9 @@ local function count_jobs(lane, class, flags, count)
   end
   call("HINCRBY", K.counters, class[CLASS.queue] .. "\0" .. class[CLASS.task] .. "\0" .. READY, count)
   call("HINCRBY", K.counters, "\0\0" .. ENQUEUED, count)
-  if HAS(flags, GROUPED) then
-    local group = unpack_(sub(ARGV[LANE_RAW], LANE.definition))[DEFINITION.group]
-    call("HINCRBY", K.waiting_by_group, class[CLASS.queue] .. "\0" .. group, count)
+  if HAS(flags, TENANT) then
+    local tenant = unpack_(sub(ARGV[LANE_RAW], LANE.definition))[DEFINITION.tenant]
+    call("HINCRBY", K.waiting_by_tenant, class[CLASS.queue] .. "\0" .. tenant, count)
   end
 end
 

@@ -15,11 +15,11 @@ BEGIN
     v_class_gates := v_class_gates || ('breaker:' || (v_body ->> 'breaker'));
   END IF;
   INSERT INTO lp.lane (
-    id, class, member, ring, priority, limited, queue, task, grp, needs, class_gates, lane_gates, body
+    id, class, member, ring, priority, limited, queue, task, tenant, needs, class_gates, lane_gates, body
   ) VALUES (
     p_post.lane, p_post.class, p_post.member, p_post.ring, (v_body ->> 'priority')::smallint,
     cardinality(v_class_gates) > 3 OR cardinality(v_lane_gates) > 0,
-    v_body ->> 'queue', v_body ->> 'task', v_body ->> 'group', v_needs, v_class_gates, v_lane_gates, p_post.body
+    v_body ->> 'queue', v_body ->> 'task', v_body ->> 'tenant', v_needs, v_class_gates, v_lane_gates, p_post.body
   ) ON CONFLICT DO NOTHING;
   INSERT INTO lp.lane_now (id, class, member, priority)
   VALUES (p_post.lane, p_post.class, p_post.member, (v_body ->> 'priority')::smallint) ON CONFLICT DO NOTHING;

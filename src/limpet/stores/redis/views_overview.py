@@ -55,7 +55,7 @@ async def queues(client: Client, key: bytes) -> Counts:
     oldest: dict[str, int | None] = {}
     for start in range(0, len(stored), AT_ONCE):
         part = stored[start : start + AT_ONCE]
-        instants: list[Any] = await client.script("count", script("queues"), key, ("", *part))
+        instants: list[Any] = await client.script("count", script("views_queues"), key, ("", *part))
         oldest.update(zip((name.decode() for name in part), instants, strict=True))
     return with_queues(await count(client, key), oldest, await gates(client, key, "queue:"))
 
@@ -66,7 +66,7 @@ async def inspect(
     """All facts about a job."""
     (job,) = await views(client, key, definitions, [id], verb="inspect")
     now: int | str = "" if now_ms is None else now_ms
-    facts: list[Any] | None = await client.script("inspect", script("inspect"), key, (now, id, AHEAD))
+    facts: list[Any] | None = await client.script("inspect", script("views_inspect"), key, (now, id, AHEAD))
     if job is None or facts is None:
         return None
     lane_state, ahead, *parents = facts

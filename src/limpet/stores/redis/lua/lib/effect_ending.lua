@@ -1,42 +1,42 @@
 -- The end of a job: where it is filed, what is written about its runs, and how dead ones are counted by their origin.
 
-ending = {
+effect_ending = {
   cancelled = {}, -- queue -> jobs that were filed as cancelled
 }
 
 local MAX_CAUSES = 10000
 
 -- The public form of an id.
-function ending.name(id)
+function effect_ending.name(id)
   local hex = string.gsub(id, ".", function(c)
     return string.format("%02x", byte(c))
   end)
   return (string.gsub(hex, "^(........)(....)(....)(....)", "%1-%2-%3-%4-"))
 end
 
-function ending.class(r)
+function effect_ending.class(r)
   return tx.class(lanes.get(r.lane).kind)
 end
 
 -- Put a dead or cancelled job where listings and retention find it.
-function ending.file(r, state)
+function effect_ending.file(r, state)
   r.state, r.finished = state, tx.now
-  call("ZADD", K.finished .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
+  call("ZADD", K.finished .. state .. effect_ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
 end
 
 -- So many jobs of a queue were filed as cancelled.
-function ending.note_cancelled(queue, count)
-  ending.cancelled[queue] = (ending.cancelled[queue] or 0) + count
+function effect_ending.note_cancelled(queue, count)
+  effect_ending.cancelled[queue] = (effect_ending.cancelled[queue] or 0) + count
 end
 
-function ending.unfile(r)
-  call("ZREM", K.finished .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+function effect_ending.unfile(r)
+  call("ZREM", K.finished .. r.state .. effect_ending.class(r).queue, base.b6(r.finished) .. r.id)
   r.finished = 0
 end
 
 -- One more dead job of its origin; the record says why it died.
-function ending.bury(r, failure)
-  local class, cause, kind, message = ending.class(r), failure.cause, failure.type, failure.message
+function effect_ending.bury(r, failure)
+  local class, cause, kind, message = effect_ending.class(r), failure.cause, failure.type, failure.message
   cause = cause ~= "" and cause or kind
   local suffix = "\0" .. class.queue .. "\0" .. class.task
   local known = call("HGET", K.causes, cause .. suffix)
@@ -46,14 +46,14 @@ function ending.bury(r, failure)
   end
   local entry = known and unpack_(known) or { 0, kind, "", tx.now }
   local count, type_name, first_at = entry[CAUSE.count] + 1, entry[CAUSE.type], entry[CAUSE.first_at]
-  local sample = string.gsub(ending.name(r.id), "%-", "")
+  local sample = string.gsub(effect_ending.name(r.id), "%-", "")
   call("HSET", K.causes, cause .. suffix, pack({ count, type_name, message, first_at, tx.now, sample }))
   r.rare[ADDED.reason], r.rare[ADDED.cause], r.rare[ADDED.error_type] = message, cause, kind
 end
 
 -- One dead job less of this origin.
-function ending.unbury(r)
-  local class = ending.class(r)
+function effect_ending.unbury(r)
+  local class = effect_ending.class(r)
   local field = (r.rare[ADDED.cause] or "") .. "\0" .. class.queue .. "\0" .. class.task
   local known = call("HGET", K.causes, field)
   local entry = known and unpack_(known)
@@ -66,7 +66,7 @@ function ending.unbury(r)
 end
 
 -- One run of a job as it is kept for people: `word` says how it ended, the failure or else the message why.
-function ending.attempt(r, number, word, session, failure, message)
+function effect_ending.attempt(r, number, word, session, failure, message)
   local started = number > 0 and r.claimed or tx.now
   local f = failure or { kind = "", type = "", message = message or "", traceback = "", cause = "" }
   local cause = f.cause ~= "" and f.cause or f.type
@@ -78,8 +78,8 @@ end
 -- Lane("unreadable", "unreadable"), as Python writes it: id, definition, class. Jobs that do not say where they belong are
 -- there for people to find.
 local NOWHERE = {
-  "ebfd7384fc054de0",
-  "7e29ca09313f8370bd85bd7f8523652e56646ace8699ea290500" .. "98aa756e7265616461626c65aa756e7265616461626c6505c0909090c0",
+  "1ea6462f17cafab4",
+  "7e29ca09313f837003033e5ad2e5a0ac56646ace8699ea290500" .. "98aa756e7265616461626c65aa756e7265616461626c6505c0909090c0",
   "96aa756e7265616461626c65aa756e7265616461626c659090c0c2",
 }
 
@@ -142,7 +142,7 @@ end
 
 -- A record that cannot be read as one that can: all of its bytes are its arguments, and what can still be told of it is as
 -- it was. `place` says where it was found: item, lane, state, each if known.
-function ending.salvage(id, raw, running, place)
+function effect_ending.salvage(id, raw, running, place)
   tx.insist()
   local lane_id = sub(raw, RECORD.lane)
   if not lanes.whole(lane_id) then
@@ -178,18 +178,18 @@ local function unlist(r)
   elseif r.state == READY then
     call("ZREM", K.ready_aside .. r.lane, record.item(r))
   else
-    call("ZREM", K.finished .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+    call("ZREM", K.finished .. r.state .. effect_ending.class(r).queue, base.b6(r.finished) .. r.id)
   end
 end
 
 -- The record of a job that does not run and cannot be read goes to the dead letters with its bytes; the state it was in,
 -- nil when there is no such job. One that has succeeded or was cancelled stays so, and can be read.
-function ending.bury_spoilt(id, place)
+function effect_ending.bury_spoilt(id, place)
   local raw = call("HGET", K.jobs, id)
   if not raw then
     return nil
   end
-  local r, failure = ending.salvage(id, raw, false, place or {}), MADE.unreadable.failure
+  local r, failure = effect_ending.salvage(id, raw, false, place or {}), MADE.unreadable.failure
   local old = r.state
   if old == SUCCEEDED or old == CANCELLED then
     r.finished = r.finished > 0 and r.finished or tx.now
@@ -197,18 +197,18 @@ function ending.bury_spoilt(id, place)
     return old
   end
   unlist(r)
-  tx.move(ending.class(r), old, DEAD)
+  tx.move(effect_ending.class(r), old, DEAD)
   if old == DEAD then
-    ending.unbury(r)
+    effect_ending.unbury(r)
   end
   if old == BLOCKED or old == SCHEDULED or old == READY then
     lanes.crowd(lanes.get(r.lane), -1)
   end
-  ending.bury(r, failure)
-  ending.file(r, DEAD)
+  effect_ending.bury(r, failure)
+  effect_ending.file(r, DEAD)
   r.flags = record.with(r.flags, ATTEMPTS)
   record.save(r)
-  call("RPUSH", K.attempts .. id, ending.attempt(r, 0, MADE.unreadable.word, "", failure))
+  call("RPUSH", K.attempts .. id, effect_ending.attempt(r, 0, MADE.unreadable.word, "", failure))
   graph.after_end(r, DEAD)
   return old
 end

@@ -5,7 +5,7 @@
 --   such job.
 -- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in graph_todo), and of each queue's cancelled jobs
 --   at most two for each new one, and 1,000, erased.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows prune effect give_back settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
@@ -26,7 +26,7 @@ local function stop(r)
   if force then
     r.rare[ADDED.reason] = reason -- whatever was said when it was asked to stop
     effect.all({ r }, {}, "", MADE.forced) -- its lease is over at once: a late success of its holder is stale
-    ending.note_cancelled(ending.class(r).queue, 1)
+    effect_ending.note_cancelled(effect_ending.class(r).queue, 1)
     return "c"
   end
   r.flags, r.rare[ADDED.reason] = record.with(r.flags, CANCELLING), reason
@@ -55,9 +55,9 @@ local function cancel(id, before)
   elseif not r then
     local running = call("HGET", K.running, id)
     if running then
-      return stop(ending.salvage(id, call("HGET", K.jobs, id), running, {}))
+      return stop(effect_ending.salvage(id, call("HGET", K.jobs, id), running, {}))
     end
-    ending.bury_spoilt(id)
+    effect_ending.bury_spoilt(id)
     return "f"
   elseif r.running then
     return stop(r)

@@ -55,14 +55,14 @@ BEGIN
       s.what, s.n
     FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) LEFT JOIN lp.lane AS l ON l.id = s.lane WHERE s.what <= :STALE
     UNION ALL
-    SELECT l.queue, l.grp, CASE s.what WHEN :RUNNING THEN :GROUP_RUNNING ELSE :GROUP_WAITING END, s.n
+    SELECT l.queue, l.tenant, CASE s.what WHEN :RUNNING THEN :TENANT_RUNNING ELSE :TENANT_WAITING END, s.n
     FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) JOIN lp.lane AS l ON l.id = s.lane
-    WHERE s.what <= :RUNNING AND l.grp IS NOT NULL
+    WHERE s.what <= :RUNNING AND l.tenant IS NOT NULL
   ) AS x GROUP BY x.queue, x.task, x.what ORDER BY x.queue, x.task, x.what
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   DELETE FROM lp.count AS c USING (
     SELECT l.queue, l.task FROM lp.lane AS l WHERE l.id = ANY (v_lanes)
-    UNION SELECT l.queue, l.grp FROM lp.lane AS l WHERE l.id = ANY (v_lanes) AND l.grp IS NOT NULL
+    UNION SELECT l.queue, l.tenant FROM lp.lane AS l WHERE l.id = ANY (v_lanes) AND l.tenant IS NOT NULL
   ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
   SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
     SELECT s.lane, sum(CASE s.what WHEN :ERASED THEN -s.n ELSE s.n END)::bigint AS n

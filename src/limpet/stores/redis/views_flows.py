@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import FlowView
-from limpet.stores.redis.by_flow_or_key import of_flow
-from limpet.stores.redis.cursor import Cursor
+from limpet.stores.redis.find_by_name import of_flow
+from limpet.stores.redis.find_cursor import Cursor
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import head_of
 from limpet.stores.redis.scripts import script
@@ -56,7 +56,7 @@ async def _flow(cursor: Cursor, flow: bytes) -> FlowView | None:
     first: bytes | None = None
     async for batch in of_flow(cursor, flow):
         ids = [id for _, id in batch]
-        states: bytes = await cursor.client.script("flows", script("states"), cursor.key, ("", b"".join(ids)))
+        states: bytes = await cursor.client.script("flows", script("views_states"), cursor.key, ("", b"".join(ids)))
         stored = [(id, STATES[code - 48]) for id, code in zip(ids, states, strict=True) if code != NOBODY]
         counts.update(state for _, state in stored)
         first = min((*(id for id, _ in stored), *([first] if first else [])), default=None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from limpet.stores.redis.cursor import NOBODY, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.fields import HOLDER, ID_BYTES, RANGE, RECORD, SEQ_BYTES, SLOTS
+from limpet.stores.redis.find_cursor import NOBODY, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.keys import K
 
 _FIRST, _LAST = RANGE.slice("first"), RANGE.slice("last")
