@@ -20,7 +20,7 @@ class Released(Struct, frozen=True):
 
 
 RELEASED = {
-    1: Released("0.3.0", "d109c92ef3c0001a"),
+    1: Released("0.3.0", "8cd79e5c9be435da"),
 }
 
 
