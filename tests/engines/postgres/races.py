@@ -163,9 +163,7 @@ class Ground:
         seq: int = 1,
         spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
     ) -> list[Settled]:
-        ids, tokens, results, *jsons = columns(transitions, spent)
-        effects, costs = (None if each is None else [_text(one) for one in each] for each in jsons)
-        values = (session or self.name(), seq, ids, tokens, results, effects, costs, NOW)
+        values = (session or self.name(), seq, *settle_columns(transitions, spent), NOW)
         row = (line or self.schema.line).execute(self.schema.sql(SETTLE), values).fetchone()
         assert row is not None
         return answers(len(transitions), row[0], row[1])
@@ -207,6 +205,14 @@ class Ground:
         with contextlib.closing(self.schema.connect()) as line:
             yield line
             line.rollback()  # a server hears of a closed connection later
+
+
+def settle_columns(
+    transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT
+) -> tuple[Any, ...]:
+    """What a settlement says of these, for the driver."""
+    ids, tokens, results, *jsons = columns(transitions, spent)
+    return ids, tokens, results, *(None if each is None else [_text(one) for one in each] for each in jsons)
 
 
 def _said(values: Sequence[Any]) -> tuple[Any, ...]:
