@@ -128,7 +128,7 @@ def expected(gates: dict[str, Gate], ends: list[End], now_ms: int) -> dict[str, 
             gates[effect.gate] = shut(gate, now_ms + effect.gate_ms, head.token, now_ms)
         for taken in head.charged or ():
             if (found := gates.get(taken.gate)) is not None:
-                real = actual_cost(effect, found.rule, end.spent or {})
+                actual = actual_cost(effect, found.rule, end.spent or {})
                 beside = returned.setdefault(taken.gate, Counter())
                 gates[taken.gate] = give_back(
                     found,
@@ -138,10 +138,10 @@ def expected(gates: dict[str, Gate], ends: list[End], now_ms: int) -> dict[str, 
                     unstarted=effect.refund == "all",
                     now_ms=now_ms,
                     charged_at_ms=head.claimed_ms,
-                    real=real,
-                    beside=beside,
+                    actual_cost=actual,
+                    refunded_in_this_batch=beside,
                 )
-                beside[head.claimed_ms] += returned_us(found, taken, real, head.claimed_ms)
+                beside[head.claimed_ms] += returned_us(found, taken, actual, head.claimed_ms)
     return gates
 
 

@@ -3,14 +3,14 @@
 
 -- What a job cost at a gate, if that is not what it was charged there.
 CREATE OR REPLACE FUNCTION lp.actual_cost(p_gate lp.gate, p_spent jsonb, p_refund text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-  SELECT lp.gate_real(p_gate, p_spent, p_refund = 'all', p_refund = 'unsaid')
+  SELECT lp.gate_reported_cost(p_gate, p_spent, p_refund = 'all', p_refund = 'unsaid')
 $$;
 
 -- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor what was
--- counted. p_real: what the job cost there in truth (NULL: as it was charged).
-CREATE OR REPLACE FUNCTION lp.is_plain_end(p_gate lp.gate, p_taken jsonb, p_verdict text, p_real bigint)
+-- counted. p_actual: what the job cost there in truth (NULL: as it was charged).
+CREATE OR REPLACE FUNCTION lp.is_plain_end(p_gate lp.gate, p_taken jsonb, p_verdict text, p_actual bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT NOT (p_taken -> :CHARGE_PROBE)::boolean AND (p_real IS NULL OR p_real = (p_taken -> :CHARGE_COST)::bigint)
+  SELECT NOT (p_taken -> :CHARGE_PROBE)::boolean AND (p_actual IS NULL OR p_actual = (p_taken -> :CHARGE_COST)::bigint)
     AND (
       (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
       OR (p_verdict = 'ok' AND (p_gate).breaker_rate IS NULL AND (p_gate).failed_at_ms = '{}')
@@ -74,7 +74,7 @@ DECLARE
   v_set_off bigint; -- and how much of it the rate has got
   v_back bigint;
   v_claimed bigint;
-  v_real bigint;
+  v_actual bigint;
   v_place integer;
   v_shuts boolean := false;
 BEGIN
@@ -101,17 +101,17 @@ BEGIN
       CONTINUE;
     END IF;
     v_claimed := (v_end.head).claimed_ms;
-    v_real := lp.actual_cost(v_gate, v_end.spent, (v_end.effect).refund);
-    v_back := lp.gate_returned(v_gate, v_end.taken, v_real, v_claimed);
+    v_actual := lp.actual_cost(v_gate, v_end.spent, (v_end.effect).refund);
+    v_back := lp.gate_returned(v_gate, v_end.taken, v_actual, v_claimed);
     IF v_back > 0 THEN
       v_place := coalesce(array_position(v_ats, v_claimed), cardinality(v_ats) + 1);
       v_ats[v_place] := v_claimed;
       v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, :MOST);
-      v_back := lp.set_off(v_ats, v_returned, p_now) - v_set_off;
+      v_back := lp.refundable_us(v_ats, v_returned, p_now) - v_set_off;
       v_set_off := v_set_off + v_back;
     END IF;
     v_gate := lp.gate_give_back(
-      v_gate, v_end.taken, (v_end.head).token, (v_end.effect).verdict, v_real, p_now, v_claimed, v_back
+      v_gate, v_end.taken, (v_end.head).token, (v_end.effect).verdict, v_actual, p_now, v_claimed, v_back
     );
   END LOOP;
   RETURN lp.put_learnt(v_before, v_gate, p_last, p_now) OR v_shuts;
