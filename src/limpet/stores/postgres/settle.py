@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import effect_of, success
+from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES, State
@@ -68,7 +68,7 @@ def columns(
     effects: list[bytes | None] = []
     for transition in transitions:
         if type(transition) is Succeed:  # by far the most common end, and known to the function
-            results.append(success(transition.result).result)
+            results.append(None if transition.result in NO_RESULT else transition.result)
             effects.append(None)
         else:
             effect = effect_of(transition)
