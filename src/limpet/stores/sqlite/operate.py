@@ -213,7 +213,7 @@ def _drop_lane(tx: Tx, lane_id: int, member: int) -> None:
 
 
 def change_gates(tx: Tx, changes: Sequence[GateChange]) -> list[Gate]:
-    """Apply operators' changes; `finish` wakes whoever can run now."""
+    """Apply operators' changes; `finish` wakes lanes that can run now."""
     answers = []
     for change in changes:
         gate = apply_change(tx.gate(change.key), change, tx.now_ms)
