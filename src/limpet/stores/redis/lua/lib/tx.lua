@@ -244,7 +244,7 @@ function tx.tell(mailbox, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", K.session .. session, "ear"), TELL_CANCEL, session)
+  tx.tell(call("HGET", K.session .. session, "mailbox"), TELL_CANCEL, session)
 end
 
 -- Rouse those who wait for the end of this job.
