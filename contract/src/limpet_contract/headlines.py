@@ -17,7 +17,7 @@ from limpet.core.jobs.view import Entry
 Headline = tuple[str, str, int]  # kind of event, gate, percent of a budget or 0
 
 PERCENTS: Final = (50, 80, 100)
-SHORT: Final = 0  # somebody waits for the budget
+SHORT: Final = 0  # a job waits for the budget
 
 
 class Headlines:
@@ -43,14 +43,14 @@ class Headlines:
                 self._expect_of_budget(was, gate, gate.rule.cap, spent[key])
 
     def _expect_of_budget(self, before: Gate, after: Gate, cap: int, spent: int) -> None:
-        """Each mark is news once in a period, and again when the cap has changed and it was passed anew."""
+        """Each mark is news once in a period, and again when the cap has changed and it was passed again."""
         if _level(before) == _level(after):
             return
         period_ms, heard = self._told.get(after.key, (0, set[int]()))
         if period_ms != after.period_ms:
             heard = set()
         reached = {percent for percent in PERCENTS if 100 * spent >= percent * cap}
-        if after.wants:
+        if after.reserved_for:
             reached.add(SHORT)
         for percent in reached - heard:
             self._expected["budget.reached" if percent else "budget.short", after.key, percent] += 1
@@ -70,7 +70,7 @@ class Headlines:
 
 
 def _level(gate: Gate) -> tuple[int | None, ...]:
-    return gate.rule.cap, gate.period_ms, gate.spent, gate.wants
+    return gate.rule.cap, gate.period_ms, gate.spent, gate.reserved_for
 
 
 def _of_gate(before: Gate, after: Gate, now_ms: int) -> Iterator[Headline]:
@@ -81,5 +81,5 @@ def _of_gate(before: Gate, after: Gate, now_ms: int) -> Iterator[Headline]:
         yield "breaker.closed", key, 0
     if before.held_until_ms <= now_ms < after.held_until_ms:
         yield "limit.held", key, 0
-    if after.rule.floor is not None and after.cut_token > before.cut_token:
+    if after.rule.floor is not None and after.last_cut_token > before.last_cut_token:
         yield "limit.slowed", key, 0

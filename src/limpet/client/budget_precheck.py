@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.core.errors import BudgetExceeded, InvalidArguments
-from limpet.core.gate import Gate, GateRule, left
+from limpet.core.gate import Gate, GateRule, budget_left
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import Query, Term
@@ -83,7 +83,7 @@ class BudgetPrecheck:
             _check(_asks(need for need in self._needs if need.job.id not in stored), found, now_ms)
 
     def check_declared(self) -> None:
-        """Refuse what would wait for ever by what the code says: for those who cannot ask the store."""
+        """Refuse a job that would wait for ever by the code's caps: for callers that cannot ask the store."""
         for ask in _asks(self._needs).values():
             _refuse_for_ever(ask)
 
@@ -108,7 +108,7 @@ def _check(asks: Mapping[str, _Ask], found: Mapping[str, Gate], now_ms: int) -> 
         if gate.declared:
             gate = replace(gate, rule=ask.rule)
         _refuse_for_ever(ask, gate)
-        free = left(gate, now_ms)
+        free = budget_left(gate, now_ms)
         if ask.refuses and free < ask.needs:
             raise _refusal(gate.rule, ask, free, now_ms)
 

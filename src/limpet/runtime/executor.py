@@ -28,9 +28,8 @@ from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
-from limpet.runtime.local_queue import LocalQueue
+from limpet.runtime.local_queue import LocalQueue, Pace
 from limpet.runtime.log import job_log, logger
-from limpet.runtime.pace import Pace
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.settings import Recycled, WorkerPlan
@@ -252,7 +251,7 @@ class Executor:
             self.left += 1
             self._recycle("abandoned")
         if attempt.stopper is not None:
-            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
+            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner continues
             self._loop.call_soon(self._look_back, attempt)
             return
         runner = attempt.task

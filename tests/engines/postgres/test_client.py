@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from limpet.core.errors import StoreUnreachable
-from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import pool
 from limpet.stores.postgres.client import Client
+from limpet.stores.server.client import PerLoop
 from tests.engines.postgres.ways import (
     PATIENT,
     PID,
@@ -123,7 +123,7 @@ async def test_connections_that_are_not_needed_any_more_are_closed(monkeypatch: 
     for _ in range(4):
         await client.row(PID, verb="test")
     await until(lambda: server.ask(count) == [(1,)])
-    assert client.pool.reconnects == 0, "what was let go of was not lost"
+    assert client.pool.reach.reconnects == 0, "what was let go of was not lost"
     client.drop()
 
 
@@ -190,7 +190,7 @@ async def test_who_still_waits_when_the_store_is_closed_is_told(quiet: Client) -
 
 FORK = """
 import asyncio, os, sys
-from limpet.stores.loops import PerLoop
+from limpet.stores.server.client import PerLoop
 from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.url import parse_postgres
 

@@ -197,7 +197,7 @@ async def test_a_call_that_waits_for_a_lock_holds_up_neither_loop(pair: Pair) ->
         assert not waiting.done()
     await waiting
     await until(lambda: pair.open() == 1)
-    assert pair.there.pool.reconnects == 0
+    assert pair.there.pool.reach.reconnects == 0
 
 
 async def test_a_caller_that_goes_away_stops_what_had_not_been_sent(pair: Pair) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
 from limpet.stores.postgres.client import Client
-from limpet.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
+from limpet.stores.postgres.url import PostgresUrl, parse_postgres
 from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
+from limpet.stores.server.url import TIMEOUT_S
 from limpet.stores.waiters import WORK, Waiters
 from tests.engines.postgres.ways import PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
 from tests.servers.door import door

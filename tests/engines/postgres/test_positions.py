@@ -8,7 +8,7 @@ from limpet.stores.postgres import enqueue
 from limpet.stores.postgres.claim import BY_JOB, Handed
 from limpet.stores.postgres.client import Posted
 from limpet.stores.postgres.layout import migrations, verbs
-from limpet.stores.postgres.view import Candidates, JobRow
+from limpet.stores.postgres.views import Candidates, JobRow
 
 
 def plain(text: str) -> str:

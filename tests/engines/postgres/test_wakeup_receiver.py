@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import wakeup_receiver as receiver_module
 from limpet.stores.postgres.url import parse_postgres
 from limpet.stores.postgres.wakeup_receiver import FIRST_S
+from limpet.stores.server.client import PerLoop
 from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
 from tests.engines.postgres.ways import PATIENT, LoneReceiver
 from tests.servers.installations import POSTGRES

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import InvalidOption, StoreError, StoreTimeout, StoreUnreachable
-from limpet.stores.redis.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, pause
+from limpet.stores.redis.client import Client
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import slot_of
-from limpet.stores.redis.url import TIMEOUT_S, parse_redis
+from limpet.stores.redis.url import parse_redis
+from limpet.stores.server.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause
+from limpet.stores.server.url import TIMEOUT_S
 from tests.servers.door import door
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
@@ -56,7 +58,7 @@ async def test_a_killed_server_is_found_again_when_it_is_back(
             await asyncio.sleep(0.01)
     server.start()
     assert await asyncio.gather(*waiting) == [b"kept"] * 20
-    assert client.reconnects == 1
+    assert client.reach.reconnects == 1
     messages = [record.getMessage() for record in caplog.records]
     assert [message.split(":")[0] for message in messages] == ["cannot reach redis", "connected to redis"]
     assert "again" in messages[1]
@@ -112,7 +114,7 @@ async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> No
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(answer, StoreTimeout) for answer in answers), "it was sent, and nobody can know more"
         assert 2 <= greeted <= 16
-        assert client.reconnects == 0, "none of them was a connection"
+        assert client.reach.reconnects == 0, "none of them was a connection"
         client.drop()
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from limpet.stores.loops import PerLoop
 from limpet.stores.redis.client import Client
-from limpet.stores.redis.connection import Connection, Login, Lost, Refusal, Silent, Word, open_connection
+from limpet.stores.redis.connection import Connection, Login, Refusal, Word, open_connection
 from limpet.stores.redis.url import Where, parse_redis
+from limpet.stores.server.client import PerLoop
+from limpet.stores.server.trouble import Lost, Silent
 from tests.servers.door import door
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, running, shared
@@ -300,7 +301,7 @@ async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
 
 FORK = """
 import asyncio, os, sys
-from limpet.stores.loops import PerLoop
+from limpet.stores.server.client import PerLoop
 from limpet.stores.redis.client import Client
 from limpet.stores.redis.url import parse_redis
 

@@ -62,7 +62,7 @@ async def test_no_damage_makes_a_verb_fail_or_a_slot_leak_and_a_repair_makes_all
 
 def test_the_lane_of_jobs_that_name_none_is_written_as_every_lane_is() -> None:
     for part in definition(Lane("unreadable", "unreadable")):
-        assert part.hex() in source("lib/ending.lua").replace('" .. "', "")
+        assert part.hex() in source("lib/effect_ending.lua").replace('" .. "', "")
 
 
 async def count_on(place: Place, cursor: bytes) -> list[Any]:

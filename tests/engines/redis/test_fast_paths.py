@@ -143,6 +143,6 @@ def comparable(value: Any) -> Any:
 
 @pytest.mark.parametrize("verb", ["enqueue", "claim", "settle"])
 def test_each_fast_path_is_taken_by_its_verb(verb: str) -> None:
-    text = "\n".join(source(f"lib/fast_{verb}.lua").splitlines()[-8:])
+    text = "\n".join(source(f"lib/{verb}_fast.lua").splitlines()[-8:])
     assert text in script(verb).text
     assert text not in full_path(verb).text

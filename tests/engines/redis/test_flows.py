@@ -10,9 +10,9 @@ import pytest
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.view import Query, Retention, Term
-from limpet.stores.redis.by_flow_or_key import of_flow
 from limpet.stores.redis.client import Client
-from limpet.stores.redis.cursor import Cursor
+from limpet.stores.redis.find_by_name import of_flow
+from limpet.stores.redis.find_cursor import Cursor
 from limpet.stores.redis.url import parse_redis
 from limpet_contract.seeds import chance_of
 from tests.engines.redis.place import Place

@@ -42,11 +42,11 @@ class Place:
         self.prefix = f"{{limpet:changes-{next(_number)}}}:"
 
     def run(self, ending: str, now_ms: int, *words: bytes) -> Any:
-        libraries = (source(f"lib/{name}.lua") for name in uses(source("change_gates.lua")))
+        libraries = (source(f"lib/{name}.lua") for name in uses(source("gates_change.lua")))
         return self.server.ask("EVAL", "\n".join([*libraries, ending]), 1, f"{self.prefix}m", now_ms, *words)
 
     def change(self, *changes: GateChange, now_ms: int = T0) -> list[Gate]:
-        answer = self.run(source("change_gates.lua"), now_ms, call_name(), _pack(changes))
+        answer = self.run(source("gates_change.lua"), now_ms, call_name(), _pack(changes))
         return [msgspec.msgpack.decode(body, type=Gate) for body in answer]
 
     def declare(self, *rules: GateRule, now_ms: int = T0) -> None:
@@ -78,7 +78,7 @@ def rules(key: str) -> st.SearchStrategy[GateRule]:
         interval_us=st.sampled_from([None, 1, 250_000]),
         burst=st.sampled_from([1, 7]),
         breaker=st.none() | BREAKERS,
-        learns=st.booleans(),
+        default_for_429=st.booleans(),
         floor=st.sampled_from([None, 1, 500]),
         climb_ms=st.sampled_from([60_000, 1_000]),
     )

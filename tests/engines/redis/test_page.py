@@ -8,6 +8,7 @@ from pathlib import Path
 from limpet.stores.asking import examined
 from limpet.stores.open import open_store
 from limpet.stores.redis import check, url
+from limpet.stores.server.url import TIMEOUT_S
 from limpet_contract.bench import Bench
 from limpet_contract.harness import Clock
 from tests.engines.redis.test_trouble import until
@@ -29,7 +30,7 @@ def test_it_names_every_finding() -> None:
 
 
 def test_it_says_the_defaults() -> None:
-    assert f"| `timeout` | {url.TIMEOUT_S:g} |" in PAGE
+    assert f"| `timeout` | {TIMEOUT_S:g} |" in PAGE
     assert f"| `keep` | {url.KEEP} |" in PAGE
     assert f"from {check.NEARLY_FULL:.0%} on".replace("%", " %") in PAGE
 

@@ -25,7 +25,7 @@ from limpet.stores.redis.record import (
     tail_of,
 )
 from limpet.stores.redis.scripts import source
-from limpet.stores.redis.view import Parts, view_of
+from limpet.stores.redis.views import Parts, view_of
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from limpet.stores.loops import PerLoop
 from limpet.stores.redis import wakeup_receiver
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.redis.wakeup_receiver import WakeupReceiver
+from limpet.stores.server.client import PerLoop
 from limpet.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import until

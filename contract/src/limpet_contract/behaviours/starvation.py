@@ -1,4 +1,4 @@
-"""Behaviours against starvation: whatever floods a queue or stands at a gate, everybody else gets a turn."""
+"""Behaviours against starvation: whatever floods a queue or waits at a gate, all other jobs get a turn."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class TestStarvation:
         await bench.put(job("low", 8, 9), *(job("low", 8, 1) for _ in range(5)))
         for _ in range(2):
             assert [job.lane.task for job in await hand.claim(1, aged=1, most_urgent=4)] == ["urgent"]
-        # Where it is reached by priority, nobody passes it; not those behind it either.
+        # When it is reached by priority, no job passes it, and none of the jobs behind it does.
         found = await hand.claim(5, aged=2, most_urgent=4)
         assert [job.lane.task for job in found] == ["urgent"]
         budget = await bench.gate("limit:x")
         assert budget is not None
-        assert budget.wants == 9
+        assert budget.reserved_for == 9
 
     async def test_a_costly_job_is_not_passed_at_a_rate_that_never_holds_so_much(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=2))

@@ -8,19 +8,21 @@ import math
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from limpet.core.errors import LimpetError, StoreError
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.connection import Connection, Lost, Refusal, Row, Silent
-from limpet.stores.postgres.pool import Pool, pause
+from limpet.stores.postgres.connection import Connection, Refusal, Row
+from limpet.stores.postgres.pool import Pool
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import Statement, statement
 from limpet.stores.sending import Sending, current_sending
+from limpet.stores.server.client import Request, ServerClient, pause
+from limpet.stores.server.trouble import Lost, closed
 
 WAKE: Final = "SELECT lp.wake_1(%b::bigint[], %b::integer[], %b::bigint[], %b::text[], %b::bigint)"
 
@@ -31,7 +33,6 @@ HEARD_S: Final = 1.0  # beyond the time of a call, before a loop that should ans
 
 T = TypeVar("T")
 Values = Sequence[Any]
-Intercept = Callable[[str, str], None]
 
 logger = logging.getLogger("limpet.stores.postgres")
 
@@ -84,22 +85,15 @@ class CallRate:
         self._busy_until = -math.inf
 
 
-class Request:
-    """One verb under way, and what has become of it so far."""
+class Query(Request):
+    """A request to PostgreSQL."""
 
-    __slots__ = ("again", "connection", "deadline", "failures", "sent", "timeout_s", "verb")
+    __slots__ = ()
 
-    def __init__(self, verb: str, timeout_s: float, deadline: float, *, again: bool) -> None:
-        self.verb = verb
-        self.timeout_s = timeout_s
-        self.deadline = deadline
-        self.again = again
-        self.sent = False  # it may have happened: its answer got lost
-        self.failures = 0
-        self.connection: Connection | None = None  # the one that was used last
+    connection: Connection | None
 
 
-class Client:
+class Client(ServerClient[Query]):
     """The way from one event loop to the server: a few connections, made when needed and made again when lost.
 
     A loop that asks little needs none of its own where another loop of the process keeps its session: that one has a
@@ -107,10 +101,9 @@ class Client:
     """
 
     def __init__(self, url: PostgresUrl, schema: str) -> None:
+        super().__init__(url.shown)
         self.url = url
         self.schema = schema
-        self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
-        self._loop = asyncio.get_running_loop()
         self.pool = Pool(url)
         self._statements: dict[str, Statement] = {}
         self.vacuumed_at = -math.inf  # when this loop last saw to the hot tables
@@ -267,10 +260,10 @@ class Client:
         known = self._statement(call.sql)
         said = known.said(call.values)
         timeout_s = call.timeout_s or self.url.timeout_s
-        request = Request(verb, timeout_s, self._loop.time() + timeout_s, again=call.repeat)
+        request = Query(verb, timeout_s, self._loop.time() + timeout_s, again=call.repeat)
         then = partial(self._wake, now_ms=call.now_ms) if call.wakes else None
         if (sending := current_sending()) is not None:
-            sending.begin(self.url.shown, self.pool.said)
+            sending.begin(self.url.shown, self.pool.reach.said)
         while True:
             try:
                 request.connection = None
@@ -284,42 +277,31 @@ class Client:
                 self.intercept(verb, "after")
             return rows
 
-    async def _recover(self, request: Request, error: BaseException) -> None:
-        """Make it worth asking again, or raise."""
+    async def _recover(self, request: Query, error: BaseException) -> None:
         if self.pool.dropped:
-            raise trouble.closed(request.verb, sent=request.sent or request.connection is not None) from error
+            raise closed(request.verb, sent=request.sent or request.connection is not None) from error
         if request.connection is None:
             raise self._over(request, error)  # no connection could be had: its time is over, or waiting is in vain
-        if isinstance(error, Silent):
-            request.sent = True
-            raise self._over(request, error)
+        await super()._recover(request, error)
+
+    def _remedy(self, request: Query, error: BaseException) -> float:
         if not isinstance(error, Lost | Refusal):
             raise error  # of the driver, about what it read: no way of asking changes that
         request.failures += 1
-        if isinstance(error, Lost):
-            # At once the first time: a proxy or a restart had cut a connection that nobody used.
-            at_once = request.failures == 1
-            request.sent = request.sent or error.sent
-            if request.sent and not request.again:
-                raise trouble.unsure(error, request.verb, self.url.shown)
-        else:
-            at_once = self._recover_from_refusal(request, request.connection, error)
-        pause_s = random.uniform(0, ONCE_S) if at_once else pause(request.failures - 1)
-        if self._loop.time() + pause_s >= request.deadline:
-            raise self._over(request, error)
-        await asyncio.sleep(pause_s)
+        # At once the first time: a proxy or a restart had cut a connection that nobody used.
+        at_once = request.failures == 1 if isinstance(error, Lost) else self._helps_at_once(request, error)
+        return random.uniform(0, ONCE_S) if at_once else pause(request.failures - 1)
 
-    def _recover_from_refusal(self, request: Request, connection: Connection, refusal: Refusal) -> bool:
-        """True when it is worth asking again at once."""
+    def _helps_at_once(self, request: Query, refusal: Refusal) -> bool:
+        """True when it is worth asking again at once, False after a pause; else raises."""
         remedy = trouble.remedy_of(refusal)
         if remedy == "none" or (remedy == "prepare" and request.failures > 2):
             raise trouble.refused(refusal, request.verb, self.url.shown)
-        if remedy == "prepare":
-            connection.forget()
+        if remedy == "prepare" and request.connection is not None:
+            request.connection.forget()
         return remedy == "prepare" or (remedy == "again" and request.failures <= 3)
 
-    def _over(self, request: Request, cause: BaseException) -> LimpetError:
-        """Its time is over."""
+    def _over(self, request: Query, cause: BaseException) -> LimpetError:
         if request.sent:
             return trouble.silent(cause, request.verb, self.url.shown, request.timeout_s)
         # No connection before that: it was refused, and a first refusal is told at once.
@@ -337,7 +319,7 @@ class Client:
 
 def _pass_on(task: asyncio.Task[list[Row]], answer: asyncio.Future[list[Row]], verb: str) -> None:
     """What the other loop has come to, for who waits here."""
-    error = trouble.closed(verb, sent=True) if task.cancelled() else task.exception()
+    error = closed(verb, sent=True) if task.cancelled() else task.exception()
     if answer.done():
         return
     if error is not None:

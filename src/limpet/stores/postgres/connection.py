@@ -23,6 +23,7 @@ from psycopg.types.json import set_json_loads
 
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import Statement
+from limpet.stores.server.trouble import Lost, Silent, fail
 
 Row = tuple[Any, ...]
 Said = list[bytes | None]  # the parameters of a statement, in binary form
@@ -65,18 +66,6 @@ class Refusal(Exception):
         self.context = context
         self.at = at  # which character of the statement it is about; 0: unknown
         self.fatal = fatal  # it was the last that this connection said
-
-
-class Lost(Exception):
-    """The connection ended before the answer came. `sent` says whether what was asked may have arrived."""
-
-    def __init__(self, why: str, *, sent: bool) -> None:
-        super().__init__(why)
-        self.sent = sent
-
-
-class Silent(Exception):
-    """The answer did not come in time."""
 
 
 class Crowded(Exception):
@@ -184,7 +173,7 @@ class Connection:
         assert self._future is None, "a connection is asked one thing at a time"
         future: asyncio.Future[list[Row]] = self._loop.create_future()
         if self.closed:
-            _fail(future, Lost("the connection is closed", sent=False))
+            fail(future, Lost("the connection is closed", sent=False))
             return future
         self._future, self._deadline = future, deadline
         if deadline < self._alarm_at:
@@ -240,7 +229,7 @@ class Connection:
         future = self._free()
         if bad is not None:
             failure = _failure(bad)
-            _fail(future, failure)
+            fail(future, failure)
             if isinstance(failure, Lost) or failure.fatal or failure.code in _LAST_WORDS:
                 self.close()
         else:
@@ -249,7 +238,7 @@ class Connection:
                 if then is not None:
                     then(self, rows)
             except Exception as error:  # what cannot be read must not leave anybody waiting
-                _fail(future, error)
+                fail(future, error)
             else:
                 if not future.done():
                     future.set_result(rows)
@@ -289,7 +278,7 @@ class Connection:
     def _give_up(self) -> None:
         """The time of a call is over. Its statement may wait for a lock for long: the server is told to stop it."""
         if self._future is not None:
-            _fail(self._future, Silent("the server did not answer in time"))
+            fail(self._future, Silent("the server did not answer in time"))
         self._leave()
         self.farewell = self._loop.create_task(self._cancel())
         self._over("the server did not answer in time")
@@ -329,16 +318,10 @@ class Connection:
         self._results = []
         if self._future is not None:
             # The server's last word says more than the end of the connection.
-            _fail(self._free(), _failure(bad) if bad is not None else Lost(_first_line(why), sent=True))
+            fail(self._free(), _failure(bad) if bad is not None else Lost(_first_line(why), sent=True))
         for told in (self.ended, self.silenced):
             if told is not None:
                 told(self)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # a caller that went away meanwhile is no reason for a warning
 
 
 def _failure(result: PGresult) -> Refusal | Lost:

@@ -12,7 +12,7 @@ from limpet.core.jobs.state import STATES
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.definition_cache import DefinitionCache
-from limpet.stores.postgres.view import NOWHERE, Candidates, JobRow, Position, glances, view_of
+from limpet.stores.postgres.views import NOWHERE, Candidates, JobRow, Position, glances, view_of
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from limpet.core.errors import StoreError, StoreUnreachable
 from limpet.stores.base import Plan
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.client import Client
-from limpet.stores.postgres.connection import Connection, Lost, Refusal, Row, Silent, open_connection
+from limpet.stores.postgres.connection import Connection, Refusal, Row, open_connection
 from limpet.stores.postgres.layout import Applied, Layout, fits, newest
 from limpet.stores.postgres.names import NAMES
-from limpet.stores.postgres.pool import pause
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import in_schema
+from limpet.stores.server.client import pause
+from limpet.stores.server.trouble import Lost, Silent, said
 
 LOCK: Final = NAMES["LOCKS"] + NAMES["DOOR"]  # and the schema's name: the schema may not be there yet
 
@@ -184,7 +185,7 @@ def _gave_up(url: PostgresUrl, why: BaseException) -> StoreError:
             f"migrate: {url.shown}: {why}", verb="migrate", fix="see the server's log, and try again"
         )
     return StoreUnreachable(
-        f"migrate: {url.shown} could not be reached within {PATIENCE_S:g} s ({trouble.said(why)})",
+        f"migrate: {url.shown} could not be reached within {PATIENCE_S:g} s ({said(why)})",
         verb="migrate",
         fix="see whether the server runs and the URL is right",
     )

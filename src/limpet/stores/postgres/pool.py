@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from typing import Final
 
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.connection import Connection, Crowded, Lost, open_connection
+from limpet.stores.postgres.connection import Connection, Crowded, open_connection
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
-from limpet.stores.sending import refusals_at_once
+from limpet.stores.server.client import Reach
+from limpet.stores.server.trouble import Lost
 
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
 GROW_S: Final = 0.01  # most verbs take a millisecond: whoever waits longer than this needs another connection
 THRIFTY_S: Final = 1.0  # the same where one connection should do: a slow answer is no reason for another
 IDLE_S: Final = 10.0  # a connection that was not needed for so long is closed, unless it is the last or listens
@@ -29,7 +27,7 @@ class Pool:
     def __init__(self, url: PostgresUrl) -> None:
         self.url = url
         self.dropped = False
-        self.reconnects = 0
+        self.reach = Reach(logger)
         self.pooled = False  # a pooler stands between us and the server
         self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
@@ -39,15 +37,7 @@ class Pool:
         self._farewells: set[asyncio.Task[None]] = set()
         self._growing: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._failures = 0
-        self._cut = False  # there was a connection, and it was lost
-        self.why: BaseException | None = None  # it cannot be reached
-        self._at_once = refusals_at_once()  # until the first connection
         self.thrifty = False  # one connection should do: what comes on top is closed when it is free again
-
-    def said(self) -> str:
-        """Why it cannot be reached, in words; empty when it can."""
-        return "" if self.why is None else trouble.said(self.why)
 
     def take(self) -> Connection | None:
         """A free connection, if there is one."""
@@ -75,7 +65,7 @@ class Pool:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._freed(future.result())  # it came in the last moment
             if isinstance(error, TimeoutError):
-                raise self.why or Crowded(f"all {self.url.pool} connections of this loop were in use") from None
+                raise self.reach.why or Crowded(f"all {self.url.pool} connections of this loop were in use") from None
             raise
 
     def warm(self) -> bool:
@@ -120,7 +110,7 @@ class Pool:
         if self._later is not None or self.dropped:
             return
         waiting = sum(not future.done() for future in self._waiting)
-        most = 1 if self._failures else self.url.pool
+        most = 1 if self.reach.failures else self.url.pool
         while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._connections) < self.url.pool:
             self._open()
 
@@ -142,13 +132,7 @@ class Pool:
         if self.dropped:
             connection.close()
             return
-        if self._failures or self._cut:
-            self.reconnects += self._cut
-            # An idle connection that somebody cut is no trouble.
-            level = logging.WARNING if self._failures else logging.INFO
-            logger.log(level, "connected to %s%s", self.url.shown, " again" if self._cut else "")
-        self._failures, self._cut, self.why = 0, False, None
-        self._at_once = False
+        self.reach.reached(self.url.shown)
         self.pooled = connection.pooled
         self._connections.add(connection)
         connection.freed, connection.ended = self._freed, self._ended
@@ -159,18 +143,15 @@ class Pool:
         """No connection: the next one is tried after a while, for as long as anybody waits."""
         if not isinstance(error, TROUBLE):
             self._loop.call_exception_handler({"message": "a connection could not be opened", "exception": error})
-        self.why = error
-        if not self._failures:
-            logger.warning("cannot reach %s: %s", self.url.shown, trouble.said(error))
-        at_once = self._at_once and trouble.is_refused(error)
+        self.reach.failed(error, self.url.shown)
+        at_once = self.reach.at_once and trouble.is_refused(error)
         if at_once or trouble.hopeless(error, "connect", self.url.shown) is not None:
             while self._waiting:
                 future = self._waiting.popleft()
                 if not future.done():
                     future.set_exception(error)
             return
-        pause_s = pause(self._failures)
-        self._failures += 1
+        pause_s = self.reach.pause()
         if self._later is None:
             self._later = self._loop.call_later(pause_s, self._again)
 
@@ -216,7 +197,7 @@ class Pool:
         if connection in self._idle:
             self._idle.remove(connection)
         if not self._connections:
-            self._cut = True
+            self.reach.cut = True
         self._open_more()
 
     def drop(self) -> None:
@@ -234,9 +215,3 @@ class Pool:
             if not future.done():
                 future.set_exception(Lost("the store was closed", sent=False))
                 future.exception()
-
-
-def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row: longer each time, and never all at the same moment."""
-    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(failures, 10)))
-    return longest * random.uniform(0.5, 1.0)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job
-from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
@@ -26,52 +26,38 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
-from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import (
     check,
     claim,
     controls,
     enqueue,
     find,
-    flows,
     gates,
     migrate,
     operate,
-    overview,
     repair,
     sessions,
     settle,
     vacuum,
+    views_flows,
+    views_overview,
 )
 from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.url import PostgresUrl, schema_of
 from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
-from limpet.stores.waiters import Waiters, Watches, wake_of
+from limpet.stores.server.store import ServerStore
 
 MOVE_IN: Final = "SELECT lp.move_in_1()"
 NAME: Final = "SELECT obj_description('lp.home'::regclass, 'pg_class')"
 
 
-class PostgresStore(Watches):
-    """Jobs in a schema of their own. Serves every loop and thread of its process, and survives a fork."""
+class PostgresStore(ServerStore[Client, WakeupReceiver]):
+    """Jobs in a schema of their own."""
 
     def __init__(self, url: PostgresUrl, *, namespace: str = "default") -> None:
-        self.url = url
-        self.namespace = namespace_of(namespace)
-        self.schema = schema_of(url, namespace)
-        self._definitions = DefinitionCache()
-        self._waiters = Waiters()
-        self._clients = PerLoop(lambda: Client(url, self.schema))
-        self._receivers = PerLoop(lambda: WakeupReceiver(self._clients.here().pool, self.schema, self._waiters))
-        self._keeping: dict[str, Client] = {}  # the client of the loop that beats for a session
-        self._ready = False
-        self._checked = False
-        self._name: str | None = None  # how this schema is told from one of the same name in another database
-        self.identity = ""
-        self.features = Features(
+        features = Features(
             name="postgres",
             shared=True,
             durable=True,
@@ -82,6 +68,16 @@ class PostgresStore(Watches):
                 "whose jobs then run again",
             ),
         )
+        super().__init__(namespace, features, lambda: Client(url, self.schema), self._receiver)
+        self.url = url
+        self.schema = schema_of(url, namespace)
+        self._definitions = DefinitionCache()
+        self._keeping: dict[str, Client] = {}  # the client of the loop that beats for a session
+        self._ready = False
+        self._name: str | None = None  # how this schema is told from one of the same name in another database
+
+    def _receiver(self) -> WakeupReceiver:
+        return WakeupReceiver(self._clients.here().pool, self.schema, self._waiters)
 
     async def _client(self) -> Client:
         client = self._clients.here()
@@ -114,10 +110,6 @@ class PostgresStore(Watches):
         if not self._checked:
             await check.startup(client)
             self._checked = True
-
-    async def close(self) -> None:
-        await self._receivers.close()
-        await self._clients.close()
 
     async def plan(self) -> Plan:
         return migrate.plan(await migrate.look(self._clients.here()), self.schema)
@@ -178,11 +170,8 @@ class PostgresStore(Watches):
         self._waiters.expect(request.session.encode())
         if (keeping := self._keeping.get(request.session)) is not None:
             client.borrow_of(keeping)  # a loop that beats for another does little else
-        answer, spoilt = await claim.claim(client, self._definitions, request, now_ms)
-        if spoilt:
-            # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
-            name = f"{request.session}/{request.claimer}"
-            await settle.settle(client, name, request.seq, spoilt, now_ms)
+        answer, unreadable = await claim.claim(client, self._definitions, request, now_ms)
+        await self._bury(request, unreadable, now_ms)
         return answer
 
     async def settle(
@@ -210,9 +199,6 @@ class PostgresStore(Watches):
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await sessions.expire(await self._client(), limit, now_ms)
 
-    async def wait(self, session: str, timeout_ms: int) -> Wake:
-        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
-
     # -- people and handles
 
     async def cancel(
@@ -229,10 +215,6 @@ class PostgresStore(Watches):
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(await self._client(), ids, now_ms)
 
-    @property
-    def sleepers(self) -> Waiters:
-        return self._waiters
-
     async def begin_watch(self, id: bytes) -> State | None:
         return await sessions.watch(await self._client(), id, await self._receivers.here().subscribe())
 
@@ -243,18 +225,18 @@ class PostgresStore(Watches):
         return await find.find(await self._client(), self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(await self._client(), queue, limit)
+        return await views_overview.causes(await self._client(), queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(await self._client())
+        return await (views_overview.queues if queues else views_overview.count)(await self._client())
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(await self._client(), ids, limit, before)
+        return await views_flows.flows(await self._client(), ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(await self._client(), self._definitions, id, now_ms)
+        return await views_overview.inspect(await self._client(), self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(await self._client(), changes, now_ms)

@@ -22,7 +22,9 @@ from limpet.core.errors import (
     UsageError,
 )
 from limpet.core.limits.depth import queue_full
-from limpet.stores.postgres.connection import Crowded, Lost, Refusal, Silent, Unfit
+from limpet.stores.postgres.connection import Crowded, Refusal, Unfit
+from limpet.stores.server import trouble
+from limpet.stores.server.trouble import Lost, Silent
 
 Remedy = Literal["again", "wait", "prepare", "none"]
 
@@ -147,50 +149,23 @@ def usage_error(code: str, text: str, hint: str = "") -> UsageError:
     return _USAGE[code](text, fix=hint)
 
 
-def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
-    """The answer got lost and the verb must not be asked twice."""
-    error = StoreUnreachable(
-        f"the connection to {where} ended after the call was sent, so it may have happened ({lost})",
-        verb=verb,
-        fix="check whether the job was stored before you retry",
-    )
-    error.__cause__ = lost
-    return error
-
-
-def closed(verb: str, *, sent: bool) -> StoreError:
-    """The store was closed while it was under way."""
-    after = "after the call was sent, so it may have happened" if sent else "before the call was sent"
-    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
-
-
 def silent(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
-    """It was sent, and the time is over."""
-    error = StoreTimeout(
-        f"{where} did not answer within {after_s:g} s; the call may have happened all the same",
-        verb=verb,
-        fix="ask again (the same job is stored once); see whether the server stands still or a lock is held",
-    )
-    error.__cause__ = cause
-    return error
+    """The call was sent, and its time is over."""
+    return trouble.silent(cause, verb, where, after_s, " or a lock is held")
 
 
 def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float | None) -> LimpetError:
     """Nothing was sent, and the time is over; or none is given to a refused connection."""
     if isinstance(cause, Refusal):
         return refused(cause, verb, where)
-    why, fix = "", "see whether the server runs and the URL is right"
+    why = fix = ""
     if isinstance(cause, Unfit):
         fix = _UNFIT[cause.code][1]
     elif isinstance(cause, Crowded):
         fix = "raise pool= in the URL, or ask for less at once"
     elif (known := _REASONS.get(_told(cause))) is not None:
         why, fix = f" {known[1]} and", known[2]
-    reason = f" ({said(cause)})" if cause is not None else ""
-    within = f" within {after_s:g} s" if after_s is not None else ""
-    error = StoreUnreachable(f"{where}{why} could not be reached{within}{reason}; nothing was sent", verb=verb, fix=fix)
-    error.__cause__ = cause
-    return error
+    return trouble.unreachable(cause, verb, f"{where}{why}", after_s, fix)
 
 
 def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | None:
@@ -206,7 +181,7 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
         return None
     if kind.retryable:
         return None
-    error = kind(f"{where} {reason} ({said(cause)})", verb=verb, fix=fix)
+    error = kind(f"{where} {reason} ({trouble.said(cause)})", verb=verb, fix=fix)
     error.__cause__ = cause
     return error
 
@@ -237,10 +212,3 @@ def is_refused(cause: BaseException) -> bool:
     if isinstance(cause, psycopg.OperationalError):
         return not isinstance(cause, psycopg.errors.ConnectionTimeout) and not _told(cause)
     return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
-
-
-def said(cause: BaseException) -> str:
-    """What is known about a failed connection, for people."""
-    if isinstance(cause, TimeoutError) and not str(cause):
-        return "no answer"
-    return " ".join(str(cause).split()) or type(cause).__name__

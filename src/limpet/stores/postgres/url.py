@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Final, Literal, cast
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -13,17 +12,16 @@ from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.settings import namespace_of
+from limpet.stores.server.url import TIMEOUT_S, did_you_mean, flag, host_and_port, is_count, refuse_fragment, seconds
 from limpet.stores.shown import redacted
 
 Prepare = Literal["auto", "yes", "no"]
 
 PORT: Final = 5432
-TIMEOUT_S: Final = 5.0
 POOL: Final = 4
 SCHEMA: Final = "limpet"
 LONGEST_NAME: Final = 63  # PostgreSQL cuts longer names, and two namespaces could become one
 
-_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:@/\s]*))(?::(.*))?", re.DOTALL)
 _EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
 
 # What libpq is asked for unless the URL says otherwise. A connection that nobody uses is felt for before a load
@@ -51,7 +49,7 @@ class Where(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class PostgresUrl(Struct, frozen=True):
+class PostgresUrl(Struct, frozen=True, dict=True):
     """What a PostgreSQL URL says. Its text never shows a password."""
 
     servers: tuple[Where, ...] = (Where(),)
@@ -69,7 +67,7 @@ class PostgresUrl(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"PostgresUrl({self.shown})"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """Where it leads, for people: no login, no options."""
         return f"postgresql://{','.join(str(where) for where in self.servers)}/{quote(self.database)}"
@@ -117,8 +115,7 @@ def parse_postgres(url: str) -> PostgresUrl:
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in ("postgresql", "postgres") or "://" not in url:
         raise UsageError(f"{redacted(url)!r} is not a PostgreSQL URL", fix=_EXAMPLE)
-    if "#" in rest:
-        raise UsageError(f"{redacted(url)!r} has a fragment", fix="write # as %23, in a password too")
+    refuse_fragment(url, rest)
     place, _, query = rest.partition("?")
     netloc, _, path = place.partition("/")
     login, _, hosts = netloc.rpartition("@")
@@ -138,33 +135,19 @@ def parse_postgres(url: str) -> PostgresUrl:
 
 
 def _server(url: str, text: str) -> Where:
-    found = _HOST.fullmatch(text)
+    found = host_and_port(url, text, PORT, _EXAMPLE)
     if found is None:
         raise UsageError(
             f"{redacted(url)!r} names no host",
             fix=f"{_EXAMPLE}: special characters of a password or of the path of a socket as %XX",
         )
-    digits = found.group(3)
-    if digits is not None and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536):
-        raise UsageError(f"{redacted(url)!r} names no port from 1 to 65535 after the colon", fix=_EXAMPLE)
-    return Where(unquote(found.group(1) or found.group(2)), int(digits) if digits else PORT)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and 0.1 <= value <= 600):
-        raise ValueError(text)
-    return value
+    return Where(*found)
 
 
 def _pool(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100):
+    if not (is_count(text) and 1 <= int(text) <= 100):
         raise ValueError(text)
     return int(text)
-
-
-def _flag(text: str) -> bool:
-    return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
 
 
 def _prepare(text: str) -> Prepare:
@@ -184,7 +167,7 @@ def _schema(text: str) -> str:
 
 # name: (field, how it is read, what it may be)
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any], str]]] = {
-    "timeout": ("timeout_s", _seconds, "seconds from 0.1 to 600"),
+    "timeout": ("timeout_s", seconds, "seconds from 0.1 to 600"),
     "pool": ("pool", _pool, "a number of connections from 1 to 100"),
     "prepare": ("prepare", _prepare, "auto, yes or no"),
     "schema": (
@@ -192,7 +175,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any], str]]] = {
         _schema,
         "a schema of its own: a letter, then letters, digits, '_', '-' or '.'; not public, information_schema or pg_…",
     ),
-    "strict": ("strict", _flag, "1 or 0"),
+    "strict": ("strict", flag, "1 or 0"),
 }
 _LISTEN: Final = "listen_url"
 # Options of libpq that make sense here. What a pool of short calls cannot heed (replication, fallback_…) is not among
@@ -288,5 +271,5 @@ def _listening(url: str, parsed: PostgresUrl, text: str) -> PostgresUrl:
 
 def _advice(name: str) -> str:
     own = [*_OPTIONS, _LISTEN]
-    close = get_close_matches(name, [*own, *LIBPQ], n=1)
-    return f"did you mean {close[0]}?" if close else f"the options are: {', '.join(sorted(own))}, and those of libpq"
+    otherwise = f"the options are: {', '.join(sorted(own))}, and those of libpq"
+    return did_you_mean(name, [*own, *LIBPQ], otherwise)

@@ -17,10 +17,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from limpet.stores.postgres import trouble
-from limpet.stores.postgres.connection import Connection, Lost, open_connection
-from limpet.stores.postgres.pool import Pool, pause
+from limpet.stores.postgres.connection import Connection, open_connection
+from limpet.stores.postgres.pool import Pool
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.wire import in_schema
+from limpet.stores.server.trouble import Lost
+from limpet.stores.server.wakeup_receiver import Receiver
 from limpet.stores.waiters import FINISHED, URGENT, WORK, Waiters
 
 FIRST_S: Final = 2.0  # how long who needs the address waits until it is listened to
@@ -32,27 +34,20 @@ POSTED: Final = b"p"  # on the common channel: a transaction of somebody else's 
 logger = logging.getLogger("limpet.stores.postgres")
 
 
-class WakeupReceiver:
-    """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
+class WakeupReceiver(Receiver[Connection]):
+    """Listens on the channel of one loop, and on the common one."""
 
     def __init__(self, pool: Pool, schema: str, waiters: Waiters, *, ping_s: float = PING_S) -> None:
+        super().__init__(waiters, logger)
         self.url = pool.url
         self._pool = pool
         self.deaf = False  # nothing can be heard on this way
         self._address = f"limpet-{waiters.mailbox}-{os.urandom(4).hex()}"
         self._schema = schema
-        self._waiters = waiters
         self._ping_s = ping_s
-        self._loop = asyncio.get_running_loop()
         self._sessions: set[bytes] = set()
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection | None] | None = None
         self._tested: asyncio.Future[None] | None = None
-        self._later: asyncio.TimerHandle | None = None
-        self._running = False
         self._awaited = False
-        self._failures = 0
-        self._missed = False  # somebody may have given the address while nobody listened
 
     @property
     def address(self) -> str | None:
@@ -73,32 +68,9 @@ class WakeupReceiver:
                 self._missed = True
         return self.address
 
-    def listen(self) -> None:
-        """Begin, unless it has."""
-        if not self._running:
-            self._running = True
-            self._open()
-
-    def drop(self) -> None:
-        """Stop, and let go of the connection."""
-        self._running = False
-        for pending in (self._later, self._opening):
-            if pending is not None:
-                pending.cancel()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        self._later = self._opening = None
-
     # -- connecting
 
-    def _open(self) -> None:
-        self._later = None
-        self._opening = self._loop.create_task(self._open_listening())
-        self._opening.add_done_callback(self._opened)
-
-    async def _open_listening(self) -> Connection | None:
-        """A connection that hears; None when nothing can be heard on this way, ever."""
+    async def _connect(self) -> Connection | None:
         if self.url.listen is not None:
             # Who names another way says that LISTEN works there; it is tried all the same.
             return await self._if_it_listens(await open_connection(self.url.listening))
@@ -134,22 +106,11 @@ class WakeupReceiver:
         await asyncio.wait((self._tested,), timeout=deadline - self._loop.time())
         return self._tested.done()
 
-    def _opened(self, opening: asyncio.Task[Connection | None]) -> None:
-        if opening.cancelled() and self._opening is not opening:
-            return
-        self._opening = None
-        # Whoever cancels all tasks of a loop, in a handler for example, means others than this one.
-        error = Lost("it was cancelled", sent=False) if opening.cancelled() else opening.exception()
-        if error is not None:
-            self._again(error)
-            return
-        connection = opening.result()
+    def _connected(self, connection: Connection | None) -> None:
         if connection is None:
             self._give_up()
-        elif not self._running or connection.closed:
-            connection.close()
-            if self._running:
-                self._again(Lost("the connection ended", sent=False))
+        elif connection.closed:
+            self._again(Lost("the connection ended", sent=False))
         else:
             self._connection = connection
             connection.silenced = self._ended
@@ -181,9 +142,8 @@ class WakeupReceiver:
             self._again(Lost("the connection ended", sent=False))
 
     def _again(self, error: BaseException) -> None:
-        """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
         if not isinstance(error, TROUBLE):
-            self._loop.call_exception_handler({"message": "the wake-up receiver failed", "exception": error})
+            self._unexpected(error)
         self._connection, self._missed = None, True
         if self._later is not None:
             self._later.cancel()
@@ -192,13 +152,10 @@ class WakeupReceiver:
             return
         where = self.url.listening.shown
         hopeless = trouble.hopeless(error, "listen", where) is not None
-        if not self._failures:
-            level = logging.WARNING if hopeless else logging.INFO
-            logger.log(level, "wake-ups from %s are interrupted: %s", where, trouble.said(error))
-        elif self.url.listen is not None:
+        self._interrupted(error, where, logging.WARNING if hopeless else logging.INFO)
+        if self._failures and self.url.listen is not None:
             self._waiters.rouse()  # the way for statements may be open all the time
-        self._later = self._loop.call_later(POLL_S if hopeless else pause(self._failures), self._open)
-        self._failures += 1
+        self._open_later(POLL_S if hopeless else None)
 
     def resubscribe(self) -> None:
         """Hear the channel that the schema has now."""

@@ -4,77 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from limpet.core.errors import StoreError
 from limpet.stores.redis import trouble
-from limpet.stores.redis.connection import Connection, Lost, Refusal, Silent, Word
+from limpet.stores.redis.connection import Connection, Refusal, Word
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl, Where
-from limpet.stores.sending import Sending, current_sending, refusals_at_once
-
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
-
-Intercept = Callable[[str, str], None]
+from limpet.stores.sending import Sending, current_sending
+from limpet.stores.server.client import Reach, Request, ServerClient, pause
+from limpet.stores.server.trouble import Lost, closed, silent
 
 logger = logging.getLogger("limpet.stores.redis")
 
 
-class Request:
-    """One verb under way, and what has become of it so far."""
+class Command(Request):
+    """A request to Redis: what is said, and what has to be said before."""
 
-    __slots__ = (
-        "again",
-        "command",
-        "connection",
-        "deadline",
-        "detour",
-        "failures",
-        "load",
-        "script",
-        "sending",
-        "sent",
-        "timeout_s",
-        "verb",
-    )
+    __slots__ = ("detour", "load", "script", "sending", "words")
 
-    def __init__(self, verb: str, command: tuple[Word, ...], timeout_s: float, deadline: float, *, again: bool) -> None:
-        self.verb = verb
-        self.command = command
-        self.timeout_s = timeout_s
-        self.deadline = deadline
-        self.again = again
-        self.sent = False  # it may have happened: its answer got lost
-        self.failures = 0
-        self.connection: Connection | None = None  # the one that was used last
-        self.script: Script | None = None
+    connection: Connection | None
+
+    def __init__(
+        self, verb: str, words: tuple[Word, ...], script: Script | None, timeout_s: float, deadline: float, again: bool
+    ) -> None:
+        super().__init__(verb, timeout_s, deadline, again=again)
+        self.words = words
+        self.script = script
         self.load = False  # the server does not know the script
         self.detour: Where | None = None  # the node that has the keys of a slot on the move
         self.sending: Sending | None = None  # told how far it has come, when the caller wants to know
 
 
-class Client:
+class Client(ServerClient[Command]):
     """The way from one event loop to the server: one connection, made when it is needed and made again when lost."""
 
     def __init__(self, url: RedisUrl, tag: str) -> None:
         self.server = Server(url, tag)
-        self.reconnects = 0
-        self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
-        self._loop = asyncio.get_running_loop()
+        super().__init__(self.server)
+        self.reach = Reach(logger)
         self._timeout_s = url.timeout_s
-        self._at_once = refusals_at_once()  # until the first connection
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
         self._side: Connection | None = None  # to the node that a slot is moving to
         self._not_before = 0.0
-        self._failures = 0
-        self._why: BaseException | None = None  # it cannot be reached
         self._unproven: Connection | None = None  # it is open, and has answered nothing yet
-        self._cut = False  # there was a connection, and it was lost
         self._dropped = False
 
     async def call(self, verb: str, *command: Word, deadline_s: float | None = None, again: bool = True) -> Any:
@@ -95,15 +71,14 @@ class Client:
         return await self._call(verb, ("EVALSHA", script.sha, 1, key, *args), script, deadline_s, again)
 
     async def _call(
-        self, verb: str, command: tuple[Word, ...], script: Script | None, deadline_s: float | None, again: bool
+        self, verb: str, words: tuple[Word, ...], script: Script | None, deadline_s: float | None, again: bool
     ) -> Any:
         if self.intercept is not None:
             self.intercept(verb, "before")
         timeout_s = self._timeout_s if deadline_s is None else deadline_s
-        request = Request(verb, command, timeout_s, self._loop.time() + timeout_s, again=again)
-        request.script = script
+        request = Command(verb, words, script, timeout_s, self._loop.time() + timeout_s, again)
         if (sending := current_sending()) is not None:
-            sending.begin(self.server.url.shown, self._said)
+            sending.begin(self.server.url.shown, self.reach.said)
             request.sending = sending
         while True:
             try:
@@ -120,7 +95,7 @@ class Client:
                 self.intercept(verb, "after")
             return answer
 
-    async def _attempt(self, request: Request) -> Any:
+    async def _attempt(self, request: Command) -> Any:
         connection = self._connection
         if connection is None or connection.closed or request.detour is not None:
             connection = await self._opened(request)
@@ -132,7 +107,7 @@ class Client:
         if request.detour is not None:
             request.detour = None
             asking = connection.send(("ASKING",), request.deadline)
-        sent = connection.send(request.command, request.deadline)
+        sent = connection.send(request.words, request.deadline)
         answer = await (sent if request.sending is None else _follow(request.sending, sent))
         for before in (loading, asking):
             if before is not None and isinstance(refusal := await before, Refusal):
@@ -141,28 +116,22 @@ class Client:
 
     # -- what went wrong
 
-    async def _recover(self, request: Request, error: BaseException) -> None:
-        """Make it worth asking again, or raise."""
+    async def _recover(self, request: Command, error: BaseException) -> None:
         if self._unproven is not None and request.connection is self._unproven:
-            self._why = error
-        if isinstance(error, Refusal):
-            await self._recover_from_refusal(request, error)
-        elif isinstance(error, Silent):
-            request.sent = True
-            raise self._over(request, error)
-        elif isinstance(error, Lost):
-            if error.sent:
-                request.sent = True
-                if not request.again:
-                    raise trouble.unsure(error, request.verb, self.server)
-        elif (hopeless := trouble.hopeless(error, request.verb, self.server)) is not None:
-            raise hopeless
-        elif self._at_once and not request.sent and trouble.is_refused(error):
-            raise trouble.unreachable(error, request.verb, self.server)
-        if self._loop.time() >= request.deadline:
-            raise self._over(request, error)
+            self.reach.why = error
+        await super()._recover(request, error)
 
-    async def _recover_from_refusal(self, request: Request, refusal: Refusal) -> None:
+    def _remedy(self, request: Command, error: BaseException) -> float:
+        if isinstance(error, Refusal):
+            return self._remedy_of_refusal(request, error)
+        if not isinstance(error, Lost):
+            if (hopeless := trouble.hopeless(error, request.verb, self.server)) is not None:
+                raise hopeless
+            if self.reach.at_once and not request.sent and trouble.is_refused(error):
+                raise trouble.unreachable(error, request.verb, self.server)
+        return 0.0  # the next connection is not opened before its time
+
+    def _remedy_of_refusal(self, request: Command, refusal: Refusal) -> float:
         remedy = trouble.remedy_of(refusal)
         if remedy == "none":
             raise trouble.refused(refusal, request.verb, self.server)
@@ -183,31 +152,20 @@ class Client:
                 self.server.doubt()
         elif remedy == "ask" and request.connection is not None:
             request.detour = trouble.target_of(refusal, request.connection.where)
-        if not at_once:
-            await self._pause(request, refusal)
+        return 0.0 if at_once else pause(request.failures - 1)
 
-    async def _pause(self, request: Request, refusal: Refusal) -> None:
-        pause_s = pause(request.failures - 1)
-        if self._loop.time() + pause_s >= request.deadline:
-            raise self._over(request, refusal)
-        await asyncio.sleep(pause_s)
-
-    def _over(self, request: Request, cause: BaseException) -> StoreError:
-        """Its time is over."""
+    def _over(self, request: Command, cause: BaseException) -> StoreError:
         if isinstance(cause, TimeoutError):
-            cause = self._why or cause
-        tell = trouble.silent if request.sent else trouble.unreachable
+            cause = self.reach.why or cause
+        tell = silent if request.sent else trouble.unreachable
         return tell(cause, request.verb, self.server, request.timeout_s)
-
-    def _said(self) -> str:
-        return "" if self._why is None else trouble.said(self._why)
 
     # -- the connection
 
-    async def _opened(self, request: Request) -> Connection:
+    async def _opened(self, request: Command) -> Connection:
         """A connection, opened together with everybody who waits for one."""
         if self._dropped:
-            raise trouble.closed(request.verb, sent=request.sent)
+            raise closed(request.verb, sent=request.sent)
         if request.detour is not None:
             where, request.detour = request.detour, None  # if nobody answers there, ask at home again
             connection = await self._detour(where)
@@ -230,7 +188,7 @@ class Client:
         if self._unproven is not None:
             # Whoever hangs up after the greeting is no better than one who does not answer the door.
             self._unproven = None
-            self._failed(self._why or Lost("the server hung up before it answered anything", sent=False))
+            self._failed(self.reach.why or Lost("the server hung up before it answered anything", sent=False))
         await asyncio.sleep(self._not_before - self._loop.time())
         try:
             connection = await self.server.open()
@@ -243,21 +201,14 @@ class Client:
 
     def _failed(self, why: BaseException) -> None:
         """No connection, or none of use: the next one is made after a while."""
-        self._not_before = self._loop.time() + pause(self._failures)
-        self._failures += 1
-        self._why = why
-        if self._failures == 1 and not isinstance(why, asyncio.CancelledError):
-            logger.warning("cannot reach %s: %s", self.server, trouble.said(why))
+        self.reach.failed(why, self.server)
+        self._not_before = self._loop.time() + self.reach.pause()
 
     def _proven(self) -> None:
-        """The connection has answered: whatever went wrong before is over."""
-        if self._failures or self._cut:
-            self.reconnects += self._cut
-            # An idle connection that somebody cut is no trouble.
-            level = logging.WARNING if self._failures else logging.INFO
-            logger.log(level, "connected to %s%s", self.server, " again" if self._cut else "")
-        self._failures, self._cut, self._why, self._unproven = 0, True, None, None
-        self._at_once = False
+        """The connection has answered."""
+        self.reach.reached(self.server)
+        self.reach.cut = True  # by the time another one answers
+        self._unproven = None
 
     def _opening_ended(self, opening: asyncio.Task[Connection]) -> None:
         if self._opening is opening:
@@ -301,9 +252,3 @@ async def _follow(sending: Sending, sent: asyncio.Future[Any]) -> Any:
         raise
     sending.out -= isinstance(answer, Refusal)
     return answer
-
-
-def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row: longer each time, and never all at the same moment."""
-    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(failures, 10)))
-    return longest * random.uniform(0.5, 1.0)

@@ -18,6 +18,7 @@ from hiredis import HiredisError, Reader, pack_command
 from msgspec import Struct
 
 from limpet.stores.redis.url import Where
+from limpet.stores.server.trouble import Lost, Silent, fail
 
 Word = bytes | str | int
 
@@ -44,18 +45,6 @@ class Refusal(Exception):
         if self.text.startswith("ERR max number of clients"):
             return "MAXCLIENTS"
         return self.text.partition(" ")[0]
-
-
-class Lost(Exception):
-    """The connection ended before the answer came. `sent` says whether what was asked may have arrived."""
-
-    def __init__(self, why: str, *, sent: bool) -> None:
-        super().__init__(why)
-        self.sent = sent
-
-
-class Silent(Exception):
-    """The answer did not come in time."""
 
 
 class Login(Struct, frozen=True):
@@ -96,7 +85,7 @@ class Connection(asyncio.Protocol):
             future.set_result(self._farewell)
             return future
         if self.closed or self._transport is None:
-            _fail(future, Lost("the connection is closed", sent=False))
+            fail(future, Lost("the connection is closed", sent=False))
             return future
         packed = pack_command(command)  # type: ignore[arg-type]  # its stub knows tuples of one alone
         if not self._asked:
@@ -174,7 +163,7 @@ class Connection(asyncio.Protocol):
         asked, unsent = self._asked, len(self._unsent)
         self._asked, self._unsent = deque(), []
         for left, (future, _) in zip(range(len(asked), 0, -1), asked, strict=True):
-            _fail(future, Lost(why, sent=left > unsent))
+            fail(future, Lost(why, sent=left > unsent))
 
     # -- deadlines: one timer for all of them, because nearly all are met
 
@@ -193,14 +182,8 @@ class Connection(asyncio.Protocol):
                 self._set_alarm(min(deadline for _, deadline in self._asked))
             return
         for future in late:
-            _fail(future, Silent(f"{self.where} did not answer in time"))
+            fail(future, Silent(f"{self.where} did not answer in time"))
         self.drop("the server did not answer somebody else's call in time")
-
-
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # a caller that went away meanwhile is no reason for a warning
 
 
 async def open_connection(where: Where, login: Login, timeout_s: float, tls: SSLContext | None = None) -> Connection:

@@ -30,7 +30,7 @@ async def put_control(client: Client, key: bytes, control: Control, expect: int 
     if control.kind == "weight":
         weight = max(1, msgspec.json.decode(control.value, type=int))
     words = (control.kind, control.name, control.value, "" if expect is None else expect, weight)
-    version = await client.script("put_control", script("put_control"), key, ("", call_name(), *words))
+    version = await client.script("put_control", script("controls_put"), key, ("", call_name(), *words))
     return None if version is None else Control(control.kind, control.name, control.value, version)
 
 
@@ -54,7 +54,7 @@ async def append(client: Client, key: bytes, entries: Sequence[Entry]) -> None:
         for entry in entries[start : start + LINES]:
             line = (entry.at_ms, entry.kind, entry.actor, entry.job, entry.reason, entry.data)
             words += (entry.log, entry.at_ms, _encode(line))
-        await client.script("append", script("append"), key, words)
+        await client.script("append", script("controls_append"), key, words)
 
 
 async def read(

@@ -1,9 +1,9 @@
-"""Caches the definitions of lanes and policies: they never change, so each is read once per process."""
+"""Reads the definitions of lanes and policies, and writes them as they are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,11 +11,10 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.stores.redis.fields import KEYED, LANE, LIMITED, MULTI, TENANT
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
+from limpet.stores.server.store import Definitions
 
 if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
-
-MOST: Final = 50_000  # how many definitions one process keeps in memory
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
@@ -39,51 +38,31 @@ def class_value(lane: Lane) -> bytes:
     return _encode((lane.queue, lane.task, lane.needs, lane.limits, lane.breaker, bool(lane.keys)))
 
 
-def lane_of(value: bytes) -> Lane | None:
-    """The lane of a stored form; None when its bytes make no sense."""
-    try:
-        return Lane(*_decode_lane(value[LANE.size :]))
-    except msgspec.DecodeError:
-        return None
+def lane_of(value: bytes) -> Lane:
+    """The lane of a stored form."""
+    return Lane(*_decode_lane(value[LANE.size :]))
 
 
-def policy_of(value: bytes) -> Policy | None:
-    """The policy of its JSON; None when it makes no sense."""
-    try:
-        return _decode_policy(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-class DefinitionCache:
-    """One per store. A definition that is missing was not read yet, or cannot be read."""
+class DefinitionCache(Definitions[bytes]):
+    """One per store."""
 
     def __init__(self) -> None:
-        self.lanes: Lanes = {}
-        self.policies: Policies = {}
+        super().__init__(lane_of, _decode_policy)
 
     async def fetch_missing(
         self, client: Client, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
     ) -> tuple[Lanes, Policies]:
         """Read the definitions that these records name and the cache lacks. One that is missing then cannot be read."""
-        if len(self.lanes) >= MOST:
-            self.lanes = {}  # lanes of tenants long gone: those in use are read again; who has the old ones keeps them
-        lanes, policies = self.lanes, self.policies
         named = {needs_of(raw) for raw in raws if raw is not None}
-        for id, value in await _read(client, K.lanes.under(key), {lane for lane, _ in named} - lanes.keys(), verb):
-            if (lane := lane_of(value)) is not None:
-                lanes[id] = lane
-        for id, value in await _read(
-            client, K.policies.under(key), {policy for _, policy in named} - policies.keys(), verb
-        ):
-            if (policy := policy_of(value)) is not None:
-                policies[id] = policy
-        return lanes, policies
+        lanes, policies = self.missing({lane for lane, _ in named}, {policy for _, policy in named})
+        if lanes or policies:
+            read = await _read(client, K.lanes.under(key), lanes, verb)
+            self.keep(read, await _read(client, K.policies.under(key), policies, verb))
+        return self.lanes, self.policies
 
 
-async def _read(client: Client, hash: bytes, ids: set[bytes], verb: str) -> list[tuple[bytes, bytes]]:
+async def _read(client: Client, hash: bytes, ids: list[bytes], verb: str) -> list[tuple[bytes, bytes]]:
     if not ids:
         return []
-    fields = sorted(ids)
-    found: list[Any] = await client.call(verb, "HMGET", hash, *fields)
-    return [(id, value) for id, value in zip(fields, found, strict=True) if value is not None]
+    found: list[Any] = await client.call(verb, "HMGET", hash, *ids)
+    return [(id, value) for id, value in zip(ids, found, strict=True) if value is not None]

@@ -11,14 +11,14 @@ import msgspec
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
-from limpet.stores.redis.cursor import Cursor
 from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
-from limpet.stores.redis.index_scan import NAMED_BY, SHARED, chunks, name_of, scan, slots
+from limpet.stores.redis.find_cursor import Cursor
+from limpet.stores.redis.find_scan import NAMED_BY, SHARED, chunks, name_of, scan, slots
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
-from limpet.stores.redis.view import Parts, view_of
+from limpet.stores.redis.views import Parts, view_of
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ _charges = msgspec.msgpack.Decoder(list[Charge]).decode
 async def change_gates(client: Client, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
     """Apply operators' changes; the gate after each."""
     args = ("" if now_ms is None else now_ms, call_name(), _pack(changes))
-    answer: list[bytes] = await client.script("change_gates", script("change_gates"), key, args)
+    answer: list[bytes] = await client.script("change_gates", script("gates_change"), key, args)
     return [gate_or_shut(change.key, body) for change, body in zip(changes, answer, strict=True)]
 
 
@@ -58,7 +58,7 @@ async def gates_of(client: Client, key: bytes, keys: Sequence[str]) -> list[Gate
 
 async def accounted(client: Client, key: bytes) -> list[Account]:
     """All gates, with what running jobs hold of each."""
-    flat, running = await client.script("accounts", script("accounts"), key, ("", MOST_GATES))
+    flat, running = await client.script("accounts", script("gates_accounts"), key, ("", MOST_GATES))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
     return accounts(

@@ -54,7 +54,7 @@ async def cancel(
     alive = await _unfinished(client, key, ids) if len(ids) > AT_ONCE else ()
     for part in _parts(ids):
         args = (_now(now_ms), call_name(), int(force), reason, b"".join(part), keep)
-        answer: bytes = await client.script("cancel", script("cancel"), key, args)
+        answer: bytes = await client.script("cancel", script("operate_cancel"), key, args)
         for id, each in zip(part, answer, strict=True):
             # One that an earlier part took down with its parent was not finished before this call.
             found.append("cancelled" if each == CANCELLED_BEFORE and id in alive else CANCEL_ANSWERS[each])
@@ -83,7 +83,7 @@ async def retry(client: Client, key: bytes, request: RetryRequest, now_ms: int |
     found: list[RetryAnswer] = []
     for part in _parts(request.ids):
         args = (_now(now_ms), call_name(), at_most(request.delay_ms), b"".join(part), forget, *edited)
-        answer: bytes = await client.script("retry", script("retry"), key, args)
+        answer: bytes = await client.script("retry", script("operate_retry"), key, args)
         found += [RETRY_ANSWERS[each] for each in answer]
     return found
 
@@ -93,7 +93,7 @@ async def signal(client: Client, key: bytes, signals: Sequence[Signal], now_ms: 
     if not signals:
         return []
     words = (word for each in signals for word in (each.id, each.event, each.value))
-    answer: bytes = await client.script("signal", script("signal"), key, (_now(now_ms), call_name(), *words))
+    answer: bytes = await client.script("signal", script("operate_signal"), key, (_now(now_ms), call_name(), *words))
     return [SIGNAL_ANSWERS[each] for each in answer]
 
 
@@ -102,7 +102,7 @@ async def discard(client: Client, key: bytes, ids: Sequence[bytes], now_ms: int 
     gone = 0
     for part in _parts(ids):
         args = (_now(now_ms), call_name(), b"".join(part))
-        gone += int(await client.script("discard", script("discard"), key, args))
+        gone += int(await client.script("discard", script("operate_discard"), key, args))
     return gone
 
 

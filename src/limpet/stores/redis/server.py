@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from limpet.core.errors import InvalidOption
-from limpet.stores.redis.connection import Connection, Login, Lost, Refusal, Silent, Word, open_connection
+from limpet.stores.redis.connection import Connection, Login, Refusal, Word, open_connection
 from limpet.stores.redis.url import RedisUrl, Where
+from limpet.stores.server.trouble import Lost, Silent
 
 SLOTS: Final = 16_384
 LONGEST_QUESTION_S: Final = 1.0  # to a Sentinel or node, when others can be asked instead

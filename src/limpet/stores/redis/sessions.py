@@ -45,36 +45,36 @@ async def beat(client: Client, key: bytes, beat: Beat, mailbox: str, now_ms: int
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)
-    fresh, store, newest, *wanted = await client.script("beat", script("beat"), key, args)
+    fresh, store, newest, *wanted = await client.script("beat", script("sessions_beat"), key, args)
     cancels = tuple((id, int(token)) for id, token in zip(wanted[::2], wanted[1::2], strict=True))
     return Pulse(bool(fresh), cancels, store.decode(), int(newest))
 
 
 async def now(client: Client, key: bytes) -> int:
     """The engine's time in ms."""
-    return int(await client.script("now", script("now"), key, ("",)))
+    return int(await client.script("now", script("sessions_now"), key, ("",)))
 
 
 async def leave(client: Client, key: bytes, session: str, now_ms: int | None) -> None:
     """Close a session and release what it still holds."""
-    await client.script("leave", script("leave"), key, (_now(now_ms), session))
+    await client.script("leave", script("sessions_leave"), key, (_now(now_ms), session))
 
 
 async def held(client: Client, key: bytes, session: str) -> list[Held]:
     """What a session holds."""
-    answer: list[Any] = await client.script("held", script("held"), key, ("", session))
+    answer: list[Any] = await client.script("held", script("sessions_held"), key, ("", session))
     return [Held(id, int(token), lost) for id, token, lost in _rows(answer, 3)]
 
 
 async def expire(client: Client, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:
     """Take back what silent sessions hold; how many jobs."""
-    taken: int = await client.script("expire", script("expire"), key, (_now(now_ms), limit, keep))
+    taken: int = await client.script("expire", script("sessions_expire"), key, (_now(now_ms), limit, keep))
     return taken
 
 
 async def watch(client: Client, key: bytes, id: bytes, mailbox: str) -> State | None:
     """Have the end of a job told to `mailbox`; its state now, None when it is gone."""
-    code: int | None = await client.script("watch", script("watch"), key, ("", id, mailbox))
+    code: int | None = await client.script("watch", script("wake_watch"), key, ("", id, mailbox))
     return None if code is None else STATES[code]
 
 

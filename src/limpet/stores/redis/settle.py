@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import effect_of, success
+from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
@@ -36,8 +36,7 @@ ANSWERS: Final = {
 def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
     """Its kind, and its body if it has one. A success, by far the most common end, is known to the script."""
     if type(transition) is Succeed:
-        result = success(transition.result).result
-        return (b"s", None) if result is None else (b"S", result)
+        return (b"s", None) if transition.result in NO_RESULT else (b"S", transition.result)
     return b"e", _pack(effect_of(transition))
 
 
@@ -79,7 +78,7 @@ async def settle(
 def _accounts(
     transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
 ) -> tuple[list[bytes], list[bytes]]:
-    """The group that says what jobs cost in truth, and its body: by the places of their transitions."""
+    """The group that says what jobs actually cost, and its body: by the places of their transitions."""
     places = [
         (place, {unit: min(cost, MOST_COST) for unit, cost in spent[transition.id].items()})
         for place, transition in enumerate(transitions, 1)
@@ -91,4 +90,4 @@ def _accounts(
 async def save(client: Client, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
     """Write a note of a running job; False when the token is stale."""
     args = ("" if now_ms is None else now_ms, id, token, note.kind, note.name, note.body)
-    return bool(await client.script("save", script("save"), key, args))
+    return bool(await client.script("save", script("notes_save"), key, args))

@@ -26,46 +26,35 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
-from limpet.stores.loops import PerLoop
 from limpet.stores.redis import (
     check,
     claim,
     controls,
     enqueue,
     find,
-    flows,
     gates,
     operate,
-    overview,
     repair,
     sessions,
     settle,
+    views_flows,
+    views_overview,
 )
 from limpet.stores.redis.client import Client
 from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import meta_key
 from limpet.stores.redis.url import RedisUrl
 from limpet.stores.redis.wakeup_receiver import WakeupReceiver
-from limpet.stores.waiters import Waiters, Watches, wake_of
+from limpet.stores.server.store import ServerStore
 
 
-class RedisStore(Watches):
-    """Jobs on a Redis or Valkey server. Serves every loop and thread of its process, and survives a fork."""
+class RedisStore(ServerStore[Client, WakeupReceiver]):
+    """Jobs on a Redis or Valkey server."""
 
     def __init__(self, url: RedisUrl, *, namespace: str = "default") -> None:
-        self.url = url
-        self.namespace = namespace_of(namespace)
         tag = f"limpet:{namespace}"
-        self._key = meta_key(tag)
-        self._definitions = DefinitionCache()
-        self._waiters = Waiters()
-        self._clients = PerLoop(lambda: Client(url, tag))
-        self._receivers = PerLoop(lambda: WakeupReceiver(url, tag, self._waiters))
-        self._checked = False
-        self.identity = ""
-        self.features = Features(
+        features = Features(
             name="redis",
             shared=True,
             durable=True,
@@ -76,6 +65,10 @@ class RedisStore(Watches):
                 "jobs that become ready in the same millisecond run in the order in which they arrived",
             ),
         )
+        super().__init__(namespace, features, lambda: Client(url, tag), lambda: WakeupReceiver(url, tag, self._waiters))
+        self.url = url
+        self._key = meta_key(tag)
+        self._definitions = DefinitionCache()
 
     @property
     def _client(self) -> Client:
@@ -85,10 +78,6 @@ class RedisStore(Watches):
         if not self._checked:
             check.startup(await self.check(), strict=self.url.strict)
             self._checked = True
-
-    async def close(self) -> None:
-        await self._receivers.close()
-        await self._clients.close()
 
     async def now(self) -> int:
         return await sessions.now(self._client, self._key)
@@ -128,15 +117,12 @@ class RedisStore(Watches):
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         receiver = self._receivers.here()
         self._waiters.expect(request.session.encode())
-        answer, spoilt = await claim.claim(
+        answer, unreadable = await claim.claim(
             self._client, self._key, self._definitions, request, receiver.address, now_ms
         )
         if not answer.jobs:
             receiver.listen()  # here, wherever the session is going to sleep
-        if spoilt:
-            # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
-            name = f"{request.session}/{request.claimer}"
-            await settle.settle(self._client, self._key, name, request.seq, spoilt, self.url.keep, now_ms)
+        await self._bury(request, unreadable, now_ms)
         return answer
 
     async def settle(
@@ -161,7 +147,7 @@ class RedisStore(Watches):
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         self._receivers.here().listen()
-        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
+        return await super().wait(session, timeout_ms)
 
     # -- people and handles
 
@@ -179,10 +165,6 @@ class RedisStore(Watches):
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(self._client, self._key, ids, now_ms)
 
-    @property
-    def sleepers(self) -> Waiters:
-        return self._waiters
-
     async def begin_watch(self, id: bytes) -> State | None:
         receiver = self._receivers.here()
         receiver.listen()
@@ -199,18 +181,18 @@ class RedisStore(Watches):
         return await find.find(self._client, self._key, self._definitions, query, now_ms)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await overview.causes(self._client, self._key, queue, limit)
+        return await views_overview.causes(self._client, self._key, queue, limit)
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await (overview.queues if queues else overview.count)(self._client, self._key)
+        return await (views_overview.queues if queues else views_overview.count)(self._client, self._key)
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await flows.flows(self._client, self._key, ids, limit, before)
+        return await views_flows.flows(self._client, self._key, ids, limit, before)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await overview.inspect(self._client, self._key, self._definitions, id, now_ms)
+        return await views_overview.inspect(self._client, self._key, self._definitions, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._client, self._key, changes, now_ms)

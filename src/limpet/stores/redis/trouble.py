@@ -6,10 +6,11 @@ import re
 import ssl
 from typing import Final, Literal
 
-from limpet.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
-from limpet.stores.redis.connection import Lost, Refusal
+from limpet.core.errors import SchemaOutdated, StoreError, StoreFull, StoreUnreachable
+from limpet.stores.redis.connection import Refusal
 from limpet.stores.redis.server import Nowhere
 from limpet.stores.redis.url import Where
+from limpet.stores.server import trouble
 
 Remedy = Literal["wait", "elsewhere", "moved", "ask", "load", "none"]
 
@@ -82,47 +83,11 @@ def refused(refusal: Refusal, verb: str, where: object) -> StoreError:
     return error
 
 
-def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
-    """The answer got lost and the verb must not be asked twice."""
-    error = StoreUnreachable(
-        f"the connection to {where} ended after the call was sent, so it may have happened ({lost})",
-        verb=verb,
-        fix="check whether the job was stored before you retry",
-    )
-    error.__cause__ = lost
-    return error
-
-
-def closed(verb: str, *, sent: bool) -> StoreError:
-    """The store was closed while it was under way."""
-    after = "after the call was sent, so it may have happened" if sent else "before the call was sent"
-    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
-
-
-def silent(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
-    """It was sent, and the time is over."""
-    error = StoreTimeout(
-        f"{where} did not answer within {after_s:g} s; the call may have happened all the same",
-        verb=verb,
-        fix="ask again (the same job is stored once); see whether the server stands still",
-    )
-    error.__cause__ = cause
-    return error
-
-
-def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float | None = None) -> StoreError:
+def unreachable(cause: BaseException, verb: str, where: object, after_s: float | None = None) -> StoreError:
     """Nothing was sent, and the time is over; or none is given to a refused connection."""
     if isinstance(cause, Refusal):
         return refused(cause, verb, where)
-    reason = f" ({said(cause)})" if cause is not None else ""
-    within = f" within {after_s:g} s" if after_s is not None else ""
-    error = StoreUnreachable(
-        f"{where} could not be reached{within}{reason}; nothing was sent",
-        verb=verb,
-        fix="see whether the server runs and the URL is right",
-    )
-    error.__cause__ = cause
-    return error
+    return trouble.unreachable(cause, verb, where, after_s)
 
 
 def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | None:
@@ -144,15 +109,6 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
 def is_refused(cause: BaseException) -> bool:
     """True when nobody listens there, or the name is unknown: most likely it stays so."""
     return isinstance(cause, OSError) and not isinstance(cause, TimeoutError | Nowhere)
-
-
-def said(cause: BaseException) -> str:
-    """What is known about a failed connection, for people."""
-    if isinstance(cause, TimeoutError) and not str(cause):
-        return "no answer"
-    if isinstance(cause, Lost):
-        return str(cause)
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 def target_of(refusal: Refusal, here: Where) -> Where:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.server.url import TIMEOUT_S, did_you_mean, flag, host_and_port, is_count, refuse_fragment, seconds
 from limpet.stores.shown import redacted
 
 Topology = Literal["one", "sentinel", "cluster"]
 
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
-TIMEOUT_S: Final = 5.0
 KEEP: Final = 100_000
 
 _SCHEME: Final = re.compile(r"(redis|valkey)(s?)(?:\+(unix|sentinel|cluster))?")
-_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:@/\s]+))(?::(.*))?", re.DOTALL)
 _EXAMPLE: Final = "write redis://host:6379/0"
 
 
@@ -39,7 +37,7 @@ class Where(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class RedisUrl(Struct, frozen=True, repr_omit_defaults=True):
+class RedisUrl(Struct, frozen=True, dict=True, repr_omit_defaults=True):
     """What a Redis or Valkey URL says. Its text never shows a password."""
 
     topology: Topology
@@ -62,7 +60,7 @@ class RedisUrl(Struct, frozen=True, repr_omit_defaults=True):
     def __repr__(self) -> str:
         return f"RedisUrl({self.shown})"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """Where it leads, for people: no login, no options."""
         scheme = "rediss" if self.tls else "redis"
@@ -82,8 +80,7 @@ def parse_redis(url: str) -> RedisUrl:
     form = _SCHEME.fullmatch(scheme.lower())
     if form is None or not rest:
         raise UsageError(f"{redacted(url)!r} is not a Redis URL", fix=_EXAMPLE)
-    if "#" in rest:
-        raise UsageError(f"{redacted(url)!r} has a fragment", fix="write # as %23, in a password too")
+    refuse_fragment(url, rest)
     place, _, query = rest.partition("?")
     netloc, slash, path = place.partition("/")
     login, _, hosts = netloc.rpartition("@")
@@ -124,14 +121,11 @@ def _socket(url: str, host: str, path: str, *, tls: bool) -> dict[str, Any]:
 
 
 def _server(url: str, text: str, port: int) -> Where:
-    found = _HOST.fullmatch(text)
-    if found is None:
+    found = host_and_port(url, text, port, _EXAMPLE)
+    if found is None or not found[0]:
         fix = f"{_EXAMPLE}: a host before and after each comma, special characters of a password as %XX"
         raise UsageError(f"{redacted(url)!r} names no host", fix=fix)
-    digits = found.group(3)
-    if digits is not None and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536):
-        raise UsageError(f"{redacted(url)!r} names no port from 1 to 65535 after the colon", fix=_EXAMPLE)
-    return Where(unquote(found.group(1) or found.group(2)), int(digits) if digits else port)
+    return Where(*found)
 
 
 def _path(url: str, kind: str, path: str) -> dict[str, Any]:
@@ -151,26 +145,15 @@ def _path(url: str, kind: str, path: str) -> dict[str, Any]:
 def _db(url: str, parts: list[str]) -> dict[str, int]:
     if not parts:
         return {}
-    if len(parts) > 1 or not (parts[0].isascii() and parts[0].isdigit()):
+    if len(parts) > 1 or not is_count(parts[0]):
         raise UsageError(f"{redacted(url)!r} names no database number after the last /", fix=_EXAMPLE)
     return {"db": int(parts[0])}
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and 0.1 <= value <= 600):
-        raise ValueError(text)
-    return value
-
-
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not is_count(text):
         raise ValueError(text)
     return int(text)
-
-
-def _flag(text: str) -> bool:
-    return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
 
 
 def _text(text: str) -> str:
@@ -181,14 +164,14 @@ def _text(text: str) -> str:
 
 # name: (field, how it is read, what it may be, where it makes sense)
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any], str, str]]] = {
-    "timeout": ("timeout_s", _seconds, "seconds from 0.1 to 600", "any"),
+    "timeout": ("timeout_s", seconds, "seconds from 0.1 to 600", "any"),
     "keep": ("keep", _count, "a number of finished jobs, such as 100000", "any"),
-    "strict": ("strict", _flag, "1 or 0", "any"),
+    "strict": ("strict", flag, "1 or 0", "any"),
     "db": ("db", _count, "a database number", "unix"),
     "ca": ("ca", _text, "the path of a file with certificates", "tls"),
     "cert": ("cert", _text, "the path of this client's certificate", "tls"),
     "key": ("key", _text, "the path of this client's key", "tls"),
-    "insecure": ("insecure", _flag, "1 or 0", "tls"),
+    "insecure": ("insecure", flag, "1 or 0", "tls"),
     "sentinel_user": ("sentinel_user", _text, "a user of the Sentinels", "sentinel"),
     "sentinel_password": ("sentinel_password", _text, "the password of the Sentinels", "sentinel"),
 }
@@ -217,5 +200,4 @@ def _advice(name: str, known: set[str]) -> str:
         return (
             f"{name} is an option of rediss:// alone" if where == "tls" else f"{name} is an option of redis+{where}://"
         )
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"the options are: {', '.join(sorted(known))}"
+    return did_you_mean(name, known, f"the options are: {', '.join(sorted(known))}")

@@ -14,11 +14,12 @@ import os
 from typing import Any, Final
 
 from limpet.stores.redis import trouble
-from limpet.stores.redis.client import pause
-from limpet.stores.redis.connection import Connection, Lost, Refusal
+from limpet.stores.redis.connection import Connection, Refusal
 from limpet.stores.redis.keys import K, meta_key
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl
+from limpet.stores.server.trouble import Lost
+from limpet.stores.server.wakeup_receiver import Receiver
 from limpet.stores.waiters import Waiters
 
 WAIT_S: Final = 5  # how long the server waits for a message: its answer shows that it lives
@@ -28,61 +29,24 @@ MESSAGES: Final = 100  # fetched at once
 logger = logging.getLogger("limpet.stores.redis")
 
 
-class WakeupReceiver:
-    """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
+class WakeupReceiver(Receiver[Connection]):
+    """Waits on the mailbox of one loop. Until it listens, the mailbox keeps what comes."""
 
     def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
+        super().__init__(waiters, logger)
         self.address = f"{waiters.mailbox}-{os.urandom(4).hex()}"
         self._key = K.mailbox.under(meta_key(tag), self.address.encode())
-        self._waiters = waiters
         self._server = Server(url, tag)
         self._wait_s = wait_s
-        self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
-        self._later: asyncio.TimerHandle | None = None
-        self._running = False
-        self._failures = 0
-        self._missed = False  # there was a connection, and messages may be lost since then
 
-    def listen(self) -> None:
-        """Begin, unless it has. Until then the mailbox keeps what comes."""
-        if not self._running:
-            self._running = True
-            self._open()
+    async def _connect(self) -> Connection:
+        return await self._server.open()
 
-    def drop(self) -> None:
-        """Stop, and let go of the connection."""
-        self._running = False
-        for pending in (self._later, self._opening):
-            if pending is not None:
-                pending.cancel()
-        if self._connection is not None:
-            self._connection.close()
-        self._later = self._opening = self._connection = None
-
-    def _open(self) -> None:
-        self._later = None
-        self._opening = self._loop.create_task(self._server.open())
-        self._opening.add_done_callback(self._opened)
-
-    def _opened(self, opening: asyncio.Task[Connection]) -> None:
-        if opening.cancelled() and self._opening is not opening:
-            return
-        self._opening = None
-        # Whoever cancels all tasks of a loop, in a handler for example, means others than this one.
-        error = Lost("it was cancelled", sent=False) if opening.cancelled() else opening.exception()
-        if error is not None:
-            self._again(error)
-            return
-        connection = opening.result()
-        if not self._running:
-            connection.close()
-            return
+    def _connected(self, connection: Connection | None) -> None:
         self._connection = connection
         if self._missed:
             self._waiters.rouse()
-        self._missed = True
+        self._missed = True  # from now on: what the server sends to a connection that breaks is lost
         self._wait()
 
     def _wait(self) -> None:
@@ -120,9 +84,8 @@ class WakeupReceiver:
         return messages
 
     def _again(self, error: BaseException) -> None:
-        """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
         if not isinstance(error, TROUBLE):
-            self._loop.call_exception_handler({"message": "the receiver of wake-ups failed", "exception": error})
+            self._unexpected(error)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.drop("it is of no use any more")
@@ -130,10 +93,7 @@ class WakeupReceiver:
             self._server.home = trouble.target_of(error, connection.where)
         else:
             self._server.doubt()
-        if not self._running or self._later is not None:
-            return
-        if not self._failures:
-            kind = logging.INFO if isinstance(error, Lost | OSError) else logging.WARNING
-            logger.log(kind, "wake-ups from %s are interrupted: %s", self._server, trouble.said(error))
-        self._later = self._loop.call_later(pause(self._failures), self._open)
-        self._failures += 1
+        if self._running and self._later is None:
+            level = logging.INFO if isinstance(error, Lost | OSError) else logging.WARNING
+            self._interrupted(error, self._server, level)
+            self._open_later()

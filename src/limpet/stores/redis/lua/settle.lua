@@ -3,15 +3,15 @@
 -- Keys: meta, and those of its modules.
 -- Args: now · session · seq · finished jobs to keep per queue · the groups of transitions (GROUP) ·
 --   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
---   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
+--   actually: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
 --   s success · S success: its result · e any other: its effect, msgpack (core/endings/effect.py)
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 --   Behind them, if any of the gates is shut at which these failed, or that they held: msgpack [[place of the transition,
 --   [gate…]]…].
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents
 --   in all (the rest in graph_todo), and twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
--- Fast path: fast_settle
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger ending graph notes find_flows prune effect give_back settle
+-- Fast path: settle_fast
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused
@@ -60,7 +60,7 @@ local function one(i, kind, body, fits)
   elseif ended or not fits then
     return stale(raw, running, ended)
   end
-  local r = record.open(id, raw) or ending.salvage(id, raw, running, {})
+  local r = record.open(id, raw) or effect_ending.salvage(id, raw, running, {})
   r.running = running
   local state, keys = effect.apply(s, r, read(kind, body), spent[i])
   now_in[id] = state

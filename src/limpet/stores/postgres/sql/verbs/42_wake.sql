@@ -202,3 +202,27 @@ BEGIN
     ORDER BY w.id
   ) AS d WHERE d.body IS NOT NULL;
 END $$;
+
+-- Verb: from now on the end of this job is told to an ear. Answer: its state; NULL when it is gone.
+-- Whoever ends a job holds its row and looks for watchers after that: one who watches keeps it from ending meanwhile.
+CREATE OR REPLACE FUNCTION lp.watch_1(p_id bytea, p_ear text) RETURNS smallint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_state smallint;
+BEGIN
+  LOOP
+    v_state := lp.state_of(p_id);
+    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_ear IS NULL THEN -- one who hears nothing looks by itself
+      RETURN v_state;
+    ELSIF v_state = :RUNNING THEN
+      PERFORM FROM lp.running WHERE id = p_id FOR KEY SHARE;
+    ELSE
+      PERFORM FROM lp.wait WHERE id = p_id FOR KEY SHARE;
+    END IF;
+    IF FOUND THEN
+      INSERT INTO lp.watch (job, ear) VALUES (p_id, p_ear) ON CONFLICT DO NOTHING;
+      RETURN v_state;
+    END IF;
+  END LOOP;
+END $$;

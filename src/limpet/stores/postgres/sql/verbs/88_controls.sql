@@ -1,5 +1,5 @@
--- Promise: named records are written over the version that the caller saw; the two logs are in order; whoever waits for a
--- job's end is noted before it can end unseen; a call that is repeated since its answer was lost happened once.
+-- Promise: named records are written over the version that the caller saw; the two logs are in order; a call that is
+-- repeated since its answer was lost happened once.
 -- Inputs: as named. Answer: OUT columns or rows. Relies on log_by and the primary keys.
 
 -- What a call of this name has answered before; NULL: this is the first time. Waits for one that is still under way.
@@ -101,28 +101,4 @@ BEGIN
   END IF;
   RETURN QUERY SELECT l.at_ms, l.kind, l.actor, l.job, l.reason, l.data, l.seq FROM lp.log AS l
   WHERE l.log = p_log AND l.seq > p_after ORDER BY l.seq LIMIT p_limit;
-END $$;
-
--- Verb: from now on the end of this job is told to an ear. Answer: its state; NULL when it is gone.
--- Whoever ends a job holds its row and looks for watchers after that: one who watches keeps it from ending meanwhile.
-CREATE OR REPLACE FUNCTION lp.watch_1(p_id bytea, p_ear text) RETURNS smallint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-  v_state smallint;
-BEGIN
-  LOOP
-    v_state := lp.state_of(p_id);
-    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_ear IS NULL THEN -- one who hears nothing looks by itself
-      RETURN v_state;
-    ELSIF v_state = :RUNNING THEN
-      PERFORM FROM lp.running WHERE id = p_id FOR KEY SHARE;
-    ELSE
-      PERFORM FROM lp.wait WHERE id = p_id FOR KEY SHARE;
-    END IF;
-    IF FOUND THEN
-      INSERT INTO lp.watch (job, ear) VALUES (p_id, p_ear) ON CONFLICT DO NOTHING;
-      RETURN v_state;
-    END IF;
-  END LOOP;
 END $$;

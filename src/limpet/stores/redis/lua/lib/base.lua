@@ -12,11 +12,11 @@ local MANY = 4000 -- values that one variadic call takes
 -- The modules, which refer to each other. Each is loaded when something in it is first asked for: most calls use few of
 -- them, and making all their functions for each call would take longer than most calls do.
 local base, record, tx = {}
-local enqueue, enqueue_store, unique, depth, graph, notes
+local enqueue, enqueue_store, unique, enqueue_depth, graph, notes
 local lanes, lanes_due, turns, turns_share, turns_fair, wake
 local choose, take, take_front, take_merge, sessions, sessions_signature
 local gates, gates_math, gates_period, gates_change, gates_events, gates_wait
-local settle, effect, give_back, ending, prune, find_ledger, find_flows
+local settle, effect, give_back, effect_ending, prune, find_ledger, find_flows
 local repair, repair_lists, repair_count
 
 -- What stands for a module until then (see scripts.py): its first element loads it.
@@ -31,7 +31,7 @@ local on_first_use = {
 base.LAYOUT = 1 -- of this release; a namespace keeps the highest that a script has written there
 base.MIN_CLIENT = 1 -- the lowest layout whose releases can work on with this one; a lower one is refused
 base.URGENT = 3 -- critical and high
-base.LOTS = 1073741824
+base.UNLIMITED = 1073741824
 base.TOGETHER = 64 -- ids in one entry of the index of finished jobs
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.

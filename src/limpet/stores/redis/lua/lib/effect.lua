@@ -83,7 +83,7 @@ local function keep_attempt(s, r, e, reason)
   end
   r.flags = record.with(r.flags, ATTEMPTS)
   local failure = not e.hides_failure and e.failure
-  s.attempts[#s.attempts + 1] = { r.id, ending.attempt(r, r.number, e.word, s.session, failure, e.reason and reason) }
+  s.attempts[#s.attempts + 1] = { r.id, effect_ending.attempt(r, r.number, e.word, s.session, failure, e.reason and reason) }
 end
 
 -- What is counted about the job.
@@ -134,7 +134,7 @@ end
 
 -- The job has ended.
 local function finish(s, r, e)
-  local queue = ending.class(r).queue
+  local queue = effect_ending.class(r).queue
   r.finished = tx.now
   if e.result then
     r.flags = record.with(r.flags, RESULT)
@@ -153,7 +153,7 @@ local function finish(s, r, e)
   entries[#entries + 1] = s.instant .. r.id
 end
 
--- Apply an effect that is known to be allowed. `spent`: what the job cost in truth (unit -> cost), if that was said. Answers
+-- Apply an effect that is known to be allowed. `spent`: what the job actually cost (unit -> cost), if that was said. Answers
 -- the state that the job is in after it, and the gates at which it failed, or that it held. A record that could not be read
 -- goes to the dead letters, whatever became of its run.
 function effect.apply(s, r, e, spent)
@@ -179,7 +179,7 @@ function effect.apply(s, r, e, spent)
   else
     finish(s, r, e)
   end
-  tx.move(ending.class(r), RUNNING, e.state)
+  tx.move(effect_ending.class(r), RUNNING, e.state)
   if charges then
     give_back.take(s, charges, token, claimed, e, spent, touched)
   end
@@ -221,7 +221,7 @@ function effect.write(s)
   end
   base.chunked("HDEL", K.running, ids)
   for _, each in ipairs(s.buried) do
-    ending.bury(each[1], each[2])
+    effect_ending.bury(each[1], each[2])
   end
   for _, each in ipairs(s.suspended) do
     notes.wait(each[1], each[2])

@@ -128,7 +128,7 @@ end
 
 -- The answer of a call of which nothing is stored; nil when nothing refuses it.
 local function refusal()
-  local full = depth.full(c.crowds, c.run_of, c.ids, c.new)
+  local full = enqueue_depth.full(c.crowds, c.run_of, c.ids, c.new)
   if full then
     return { "full", pack(full) }
   end
@@ -236,8 +236,8 @@ end
 function enqueue.all(from)
   read(from)
   find_drains()
-  c.crowds = depth.crowds(c.defs, c.head)
-  c.careful = c.careful or depth.full(c.crowds, c.run_of) ~= nil
+  c.crowds = enqueue_depth.crowds(c.defs, c.head)
+  c.careful = c.careful or enqueue_depth.full(c.crowds, c.run_of) ~= nil
   c.gone = call("EXISTS", K.erased_until) == 1 and prune.remembered(c.ids) or {}
   if c.careful then
     meet()

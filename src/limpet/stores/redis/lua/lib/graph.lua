@@ -25,7 +25,7 @@ end
 -- Why a job will not run: what became of a parent of it, and the cause of that if one is known. Texts are the same on
 -- every engine: people search for them.
 local function why(parent, word, cause)
-  return "parent " .. ending.name(parent) .. " " .. word .. (cause and cause ~= "" and ": " .. cut(cause) or "")
+  return "parent " .. effect_ending.name(parent) .. " " .. word .. (cause and cause ~= "" and ": " .. cut(cause) or "")
 end
 
 local function expiry(r)
@@ -123,7 +123,7 @@ local function free(ids)
   for i, raw in ipairs(base.mget(K.jobs, ids)) do
     local r = raw and record.open(ids[i], raw)
     if r == false then
-      ending.bury_spoilt(ids[i])
+      effect_ending.bury_spoilt(ids[i])
     elseif r and r.state == BLOCKED then
       local is_due = r.due <= tx.now
       listed[#listed + 1] = r.id
@@ -192,7 +192,7 @@ end
 local function cancel_records(records, reason, by_parent)
   local stored, blocked, expiring, filed, instant = {}, {}, {}, {}, base.b6(tx.now)
   for _, r in ipairs(records) do
-    local class = ending.class(r)
+    local class = effect_ending.class(r)
     local entries = base.heap(filed, class.queue)
     entries[#entries + 1] = "0"
     entries[#entries + 1] = instant .. r.id
@@ -224,7 +224,7 @@ local function cancel_records(records, reason, by_parent)
   base.chunked("HSET", K.jobs, stored)
   for queue, entries in pairs(filed) do
     base.chunked("ZADD", K.finished .. CANCELLED .. queue, entries)
-    ending.note_cancelled(queue, #entries / 2)
+    effect_ending.note_cancelled(queue, #entries / 2)
   end
 end
 
@@ -260,7 +260,7 @@ local function cancel_all(children, reason, cause, revivable, stack)
   for i, raw in ipairs(base.mget(K.jobs, children)) do
     local r = raw and record.open(children[i], raw)
     if r == false then
-      ending.bury_spoilt(children[i])
+      effect_ending.bury_spoilt(children[i])
     elseif r and r.state == BLOCKED then -- whose dependency is open has never been ready
       records[#records + 1] = r
       if HAS(r.flags, KIDS) then
@@ -349,8 +349,8 @@ end
 
 -- A cancelled job waits for its parents again.
 local function block_again(r)
-  ending.unfile(r)
-  tx.move(ending.class(r), CANCELLED, BLOCKED)
+  effect_ending.unfile(r)
+  tx.move(effect_ending.class(r), CANCELLED, BLOCKED)
   lanes.crowd(lanes.get(r.lane), 1)
   tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
   r.state, r.flags, r.rare[ADDED.reason] = BLOCKED, record.without(r.flags, BY_PARENT), nil
@@ -387,7 +387,7 @@ end
 function graph.cancel_waiting(id, reason, by_parent)
   local r = record.load(id)
   if r == false and call("HEXISTS", K.running, id) == 0 then
-    ending.bury_spoilt(id)
+    effect_ending.bury_spoilt(id)
   end
   if not r or r.running or r.state > READY then
     return false

@@ -82,7 +82,7 @@ function lanes_due.promote(level, limit)
       local heap = by_lane[r.lane] or {}
       heap[#heap + 1], by_lane[r.lane] = items[i], heap
     elseif r == false then
-      ending.bury_spoilt(id, { item = items[i], state = SCHEDULED })
+      effect_ending.bury_spoilt(id, { item = items[i], state = SCHEDULED })
     end
   end
   for lane_id, heap in pairs(by_lane) do

@@ -115,8 +115,8 @@ function notes.stand_ins(id, named, parents)
   local fields = {}
   for at, parent in ipairs(parents) do
     if parent[1] ~= named[at] then
-      fields[#fields + 1] = "stands_for\0" .. ending.name(named[at])
-      fields[#fields + 1] = '"' .. ending.name(parent[1]) .. '"'
+      fields[#fields + 1] = "stands_for\0" .. effect_ending.name(named[at])
+      fields[#fields + 1] = '"' .. effect_ending.name(parent[1]) .. '"'
     end
   end
   base.chunked("HSET", K.notes .. id, fields)

@@ -242,7 +242,7 @@ local function erase_one(e, id, raw, state)
   local stored, high, low = byte(raw or "", RECORD.state_to_flags)
   local plain, r = stored == state and high == 0 and low == 0, nil
   if raw and (is_spoilt(raw) or (stored == state and not plain)) then
-    r = record.open(id, raw) or ending.salvage(id, raw, false, { state = state })
+    r = record.open(id, raw) or effect_ending.salvage(id, raw, false, { state = state })
     if r.spoilt then
       raw, stored, plain = record.close(r), state, false
     end
@@ -301,15 +301,15 @@ end
 -- Remove a dead job for good; how many went (1 or 0).
 function prune.dead(id)
   local r = record.load(id)
-  if r == false and call("HEXISTS", K.running, id) == 0 and ending.bury_spoilt(id) == DEAD then
+  if r == false and call("HEXISTS", K.running, id) == 0 and effect_ending.bury_spoilt(id) == DEAD then
     r = record.load(id)
   end
   if not r or r.state ~= DEAD then
     return 0
   end
-  ending.unbury(r)
+  effect_ending.unbury(r)
   tx.tally(DISCARDED)
-  return prune.members(ending.class(r).queue, DEAD, { base.b6(r.finished) .. id }, 1, tx.now)
+  return prune.members(effect_ending.class(r).queue, DEAD, { base.b6(r.finished) .. id }, 1, tx.now)
 end
 
 -- Keep no more than `keep` jobs of a queue that ended in `state`, or a few that ended together more; about `most` go now.
@@ -327,12 +327,12 @@ function prune.trim(queue, state, keep, most)
     end
     members[#members + 1] = member
   end
-  return prune.members(queue, state, members, base.LOTS)
+  return prune.members(queue, state, members, base.UNLIMITED)
 end
 
 -- The same for the jobs that this script has cancelled: two go for each that came.
 function prune.trim_cancelled(keep)
-  for queue, count in pairs(ending.cancelled) do
+  for queue, count in pairs(effect_ending.cancelled) do
     prune.trim(queue, CANCELLED, keep, 2 * count)
   end
 end

@@ -114,7 +114,7 @@ local function includes(ids, id)
 end
 
 local function is_filed(r)
-  local key = K.finished .. r.state .. ending.class(r).queue
+  local key = K.finished .. r.state .. effect_ending.class(r).queue
   if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
     return true
   end
@@ -133,7 +133,7 @@ local function ended(r)
   if (r.finished == 0 or not is_filed(r)) and tell("finished", r.id) then
     r.finished = r.finished > 0 and r.finished or tx.now
     record.save(r)
-    call("ZADD", K.finished .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
+    call("ZADD", K.finished .. r.state .. effect_ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
   end
 end
 
@@ -227,9 +227,9 @@ function repair.records(cursor, count)
     elseif r ~= nil and tell("unreadable", id) then
       local running = call("HGET", K.running, id)
       if running then -- whoever runs it is told so when it ends
-        effect.all({ ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
+        effect.all({ effect_ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
       else
-        ending.bury_spoilt(id)
+        effect_ending.bury_spoilt(id)
       end
       sound(record.load(id))
     end
@@ -281,7 +281,7 @@ function repair.leases(cursor, count)
   local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local token, lease = page[2][i], settle.lease(page[2][i + 1])
-    local session, left = lease and lease[LEASE.session] or "", #sessions.jobs({ token }, base.LOTS)
+    local session, left = lease and lease[LEASE.session] or "", #sessions.jobs({ token }, base.UNLIMITED)
     local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
     local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
     if (not lease or lease[LEASE.left] ~= left or not kept or not listed_there) and tell("lease") then

@@ -49,7 +49,7 @@ function repair_lists.filed(name, cursor, count)
     local instant, ids = sub(member, ENDED.finished), base.ids(member, ENDED.ids)
     for _, id in ipairs(ids) do
       local found, r = state_of(id)
-      if found == state and base.b6(r.finished) == instant and state .. ending.class(r).queue == name then
+      if found == state and base.b6(r.finished) == instant and state .. effect_ending.class(r).queue == name then
         kept[#kept + 1] = r.id
       end
     end

@@ -54,7 +54,7 @@ function sessions.all(tokens, most)
     if found[id] == nil then
       vanished[#vanished + 1] = { id, call("HGET", K.running, id) }
     else
-      records[#records + 1] = found[id] or ending.salvage(id, call("HGET", K.jobs, id), call("HGET", K.running, id), {})
+      records[#records + 1] = found[id] or effect_ending.salvage(id, call("HGET", K.jobs, id), call("HGET", K.running, id), {})
     end
   end
   return records, vanished

@@ -163,7 +163,7 @@ function settle.trim(s, keep, settled)
   end
   for name, entries in pairs(s.filed) do
     if tonumber(sub(name, 1, 1)) == CANCELLED then
-      ending.note_cancelled(sub(name, 2), #entries / 2)
+      effect_ending.note_cancelled(sub(name, 2), #entries / 2)
     end
   end
   prune.trim_cancelled(keep)

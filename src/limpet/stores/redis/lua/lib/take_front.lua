@@ -95,7 +95,7 @@ function take_front.leaves(row, lane)
   local rare = row.flags and HAS(row.flags, RARE)
   local r = rare and record.open(row.id, row.raw)
   if row.flags == nil or (rare and not r) then
-    ending.bury_spoilt(row.id, { item = row.item, lane = lane.id, state = READY })
+    effect_ending.bury_spoilt(row.id, { item = row.item, lane = lane.id, state = READY })
     return true
   end
   local expires = r and r.rare[ADDED.expires_ms]

@@ -1,0 +1,158 @@
+"""Carries wake-ups between processes: each binds one datagram socket, and a commit tells whom it concerns."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from limpet.stores.waiters import Waiters
+
+MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
+DESCRIPTORS = "/proc/self/fd"
+
+
+class WakeupReceiver(Waiters):
+    """The place of one process where wake-ups arrive, whoever sent them.
+
+    Processes may see the folder of the file under different paths, in containers that share a volume. So an address
+    is a name in the folder beside the file, which everyone finds under the path that the file has for them.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__()
+        self._socket: socket.socket | None = None
+        self._folder = None if path is None else Folder(path)
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """Where to send; bound on first use, because a process that only enqueues never needs to hear.
+
+        Bound anew when the socket's name is gone, with the whole folder or by the hand of whoever tidies up.
+        """
+        folder, before = self._folder, self._socket
+        if folder is not None and not (self._address and folder.has(self._address)):
+            with self._lock:
+                if not (self._address and folder.has(self._address)):
+                    self._bind_if_possible(folder)
+            if before is not None:
+                self.rouse()  # some may have been told under the name that is gone
+        return self._address
+
+    def _bind_if_possible(self, folder: Folder) -> None:
+        try:
+            self._bind(folder)
+        except OSError:
+            if not self._address:
+                raise
+            # The folder of the file itself may be gone: an outage, which the verb says.
+
+    def _bind(self, folder: Folder) -> None:
+        folder.make()
+        folder.sweep()
+        address = f"{os.getpid():x}-{os.urandom(4).hex()}"
+        inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with folder.reach(address) as where:
+            inbox.bind(where)
+        threading.Thread(target=self._listen, args=(inbox,), name="limpet-inbox", daemon=True).start()
+        before, self._socket, self._address = self._socket, inbox, address
+        if before is not None:
+            _shut(before)
+
+    def _listen(self, inbox: socket.socket) -> None:
+        while True:
+            try:
+                message = inbox.recv(256)
+            except OSError:
+                return
+            if not message:
+                return
+            self.deliver(message[:1], message[1:])
+
+    def send(self, address: str, kind: bytes, name: bytes) -> bool:
+        """Send a wake-up; False when nobody lives at that address any more."""
+        if address == self._address:
+            self.deliver(kind, name)
+            return True
+        return self._folder is not None and self._folder.send(address, kind + name)
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._socket is None or self._folder is None:
+            return
+        self._folder.remove(self._address)
+        _shut(self._socket)
+        self._socket = None
+
+
+class Folder:
+    """The sockets of everyone who uses one file, beside it, by their names."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{path}-wake"
+        longest = len(f"{os.getpid():x}-") + 9  # of a name
+        self._is_long = len(os.fsencode(self._path)) + longest > MAX_ADDRESS
+        if self._is_long and not os.path.isdir(DESCRIPTORS):
+            # Only processes that know the file under the same path meet here, and containers do not.
+            key = hashlib.blake2b(os.path.realpath(path).encode(), digest_size=8).hexdigest()
+            self._path = os.path.join(tempfile.gettempdir(), f"limpet-{os.getuid()}-{key}")
+            self._is_long = False
+
+    def make(self) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(self._path, mode=0o700)
+
+    def has(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self._path, name))
+
+    @contextmanager
+    def reach(self, name: str) -> Iterator[str]:
+        """A path to that socket which is short enough for an address."""
+        if not self._is_long:
+            yield os.path.join(self._path, name)
+            return
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"{DESCRIPTORS}/{folder}/{name}"
+        finally:
+            os.close(folder)
+
+    def send(self, name: str, message: bytes) -> bool:
+        """Send one datagram; False when nobody listens there. The socket of a process that died is removed."""
+        try:
+            with self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)
+                out.sendto(message, where)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ENOBUFS):
+                return True  # its buffer is full of wake-ups already
+            if error.errno == errno.ECONNREFUSED:
+                self.remove(name)
+            return False
+        return True
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(os.path.join(self._path, name))
+
+    def sweep(self) -> None:
+        """Remove the sockets of processes that were killed.
+
+        The socket is asked, not the pid in its name: a process of another container lives and has no pid here.
+        """
+        for name in os.listdir(self._path):
+            with suppress(OSError), self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                if out.connect_ex(where) == errno.ECONNREFUSED:
+                    self.remove(name)
+
+
+def _shut(inbox: socket.socket) -> None:
+    with suppress(OSError):
+        inbox.shutdown(socket.SHUT_RDWR)
+    inbox.close()
