@@ -66,7 +66,7 @@ def expire(tx: Tx, limit: int) -> int:
         calm_until_ms = now_ms + CALM_MS  # it is unknown how long no worker swept
     elif now_ms - swept_at_ms > GAP_MS:
         calm_until_ms = now_ms + CALM_MS
-        # Time that passed while everything stood still does not count: a suspended machine must not make all jobs overdue.
+        # Time while everything stood still does not count: a suspended machine must not make all jobs overdue.
         tx.run("leases_later", (now_ms - swept_at_ms,))
     if swept_at_ms is None or not 0 <= now_ms - swept_at_ms < MARK_MS:
         tx.run("sweep_mark", (now_ms, calm_until_ms))
