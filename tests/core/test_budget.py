@@ -30,7 +30,7 @@ def test_a_limit_becomes_its_own_gate_and_one_for_each_bucket() -> None:
         "openai:{model}", rate="500/m", concurrency=8, learns=True, buckets={"tokens": "60000/m", "usd": "5/h"}
     )
     base, words, money = limit.rules("openai:gpt")
-    assert base == GateRule("limit:openai:gpt", 8, 120_000, 500, learns=True)
+    assert base == GateRule("limit:openai:gpt", 8, 120_000, 500, default_for_429=True)
     assert words == GateRule("limit:tokens:openai:gpt", interval_us=1_000, burst=60_000, unit="tokens")
     assert money == GateRule("limit:usd:openai:gpt", interval_us=720, burst=5_000_000, unit="usd")
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from limpet.core.gate import (
     FOREVER_MS,
-    FULL,
-    LOTS,
+    FULL_PACE,
+    UNLIMITED,
     BreakerRule,
     Charge,
     Gate,
@@ -72,11 +72,11 @@ class Story:
                 unstarted=step.unstarted,
                 now_ms=step.at_ms,
                 charged_at_ms=charged_at_ms,
-                real=step.real,
-                beside=returned,
+                actual_cost=step.actual_cost,
+                refunded_in_this_batch=returned,
             )
-            real = 0 if step.unstarted else step.real
-            returned[charged_at_ms] += returned_us(before, taken, real, charged_at_ms)
+            actual = 0 if step.unstarted else step.actual_cost
+            returned[charged_at_ms] += returned_us(before, taken, actual, charged_at_ms)
 
 
 @pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS, *PACES], ids=lambda vector: vector.name)
@@ -184,7 +184,7 @@ def test_starts_in_any_time_stay_under_burst_plus_rate(rule: GateRule, visits: l
             story.gate = push_back(story.gate, now_ms + 500, story.jobs[-1][0], now_ms)
         returned = [unstarted.pop(visit.wanted % len(unstarted)) for _ in range(min(visit.returns, len(unstarted)))]
         story.end(*(End(now_ms, job, unstarted=True) for job in returned))
-        assert (rule.floor or 0) <= story.gate.pace <= FULL
+        assert (rule.floor or 0) <= story.gate.pace <= FULL_PACE
     for first, since_ms in enumerate(starts):
         for last in range(first, len(starts)):
             window_us = (starts[last] - since_ms) * 1000
@@ -265,8 +265,8 @@ def test_no_more_run_at_once_than_the_ceiling(ceiling: int, moves: list[tuple[bo
 
 
 def test_a_gate_without_a_say_has_lots_of_room() -> None:
-    assert room(Gate(GateRule("all")), T0) == LOTS
-    assert tokens(Gate(GateRule("all")), T0) == LOTS
+    assert room(Gate(GateRule("all")), T0) == UNLIMITED
+    assert tokens(Gate(GateRule("all")), T0) == UNLIMITED
 
 
 BLANK = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
@@ -314,4 +314,4 @@ def test_a_rate_that_was_slowed_down_meanwhile_gets_back_no_more_than_it_was_cha
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all() -> None:
     gate = apply_change(None, GateChange("queue:q", drain=True), T0)
     assert gate.draining
-    assert room(gate, T0) == LOTS
+    assert room(gate, T0) == UNLIMITED

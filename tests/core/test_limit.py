@@ -16,7 +16,7 @@ def test_a_limit_becomes_a_gate() -> None:
     assert Limit("c:{c}", rate="10/m").rule("c:acme") == GateRule("limit:c:acme", interval_us=6_000_000, burst=10)
     assert Limit("smtp", concurrency=20).rule("smtp") == GateRule("limit:smtp", concurrency=20)
     both = Limit("x", rate="10/s", burst=3, concurrency=2, learns=True).rule("x")
-    assert both == GateRule("limit:x", concurrency=2, interval_us=100_000, burst=3, learns=True)
+    assert both == GateRule("limit:x", concurrency=2, interval_us=100_000, burst=3, default_for_429=True)
 
 
 @pytest.mark.parametrize(

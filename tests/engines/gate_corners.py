@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 from typing import Any, Final, Protocol
 
-from limpet.core.gate import FOREVER_MS, FULL, MOST, BreakerRule, Charge, Gate, GateChange, GateRule
+from limpet.core.gate import FOREVER_MS, FULL_PACE, MOST, BreakerRule, Charge, Gate, GateChange, GateRule
 from limpet.core.limits.period import DAY_MS
 from limpet_contract.gate_vectors import T0, Change, End, PushBack
 
@@ -15,13 +15,13 @@ KEY: Final = "limit:k"
 YEAR_US: Final = 366 * 86_400 * 1_000_000
 INTERVALS: Final = (1, 3, 1_000_001, 60_000_000, YEAR_US - 1, YEAR_US)
 BURSTS: Final = (1, 7, 999, 100_000, 1_000_000, 1 << 40)
-FLOORS: Final = (None, None, 1, 3, 701, 999, FULL)
+FLOORS: Final = (None, None, 1, 3, 701, 999, FULL_PACE)
 CAPS: Final = (None, None, 1, 1 << 50, MOST)
 COSTS: Final = ((1,), (1, 1), (0, 7, 1), (100_000,), (100_000, 100_000), (2**31 - 1, 1))
 REALS: Final = (None, 0, 1, 99_999, 10**12, MOST)
 LEVELS: Final = (0, T0 * 1000, T0 * 1000 + 1, (T0 + 20_000) * 1000, T0 * 1000 + YEAR_US, MOST - 1, MOST)
 HOLDS: Final = (0, 0, T0 + 3_000, 1 << 42, FOREVER_MS)
-PACES: Final = (0, 1, 500, 701, 998, FULL)
+PACES: Final = (0, 1, 500, 701, 998, FULL_PACE)
 
 
 class Story(Protocol):
@@ -49,7 +49,7 @@ def gate_at(interval_us: int, burst: int, chance: Random) -> Gate:
         held_until_ms=chance.choice(HOLDS),
         pace=chance.choice(PACES),
         paced_at_ms=chance.choice((0, T0 - 5_000, T0)),
-        ceiling=chance.choice((1, 700, FULL, FULL)),
+        ceiling=chance.choice((1, 700, FULL_PACE, FULL_PACE)),
         spent=chance.choice((0, 1 << 50, MOST - 1, MOST)),
         period_ms=chance.choice((0, T0)),
     )
@@ -61,12 +61,12 @@ def live(story: Story, interval_us: int, burst: int, chance: Random) -> None:
     story.change(Change(T0 + 1, GateChange(KEY, rule=_rule(interval_us, burst, chance))))
     story.ask(T0 + 2, chance.choice(COSTS))
     for job in range(len(story.jobs)):
-        story.end(End(T0 + 2 + job, job, real=chance.choice(REALS)))
+        story.end(End(T0 + 2 + job, job, actual_cost=chance.choice(REALS)))
     story.ask(T0 + DAY_MS, chance.choice(COSTS))
     if story.jobs:
         last = len(story.jobs) - 1
         story.refuse(PushBack(T0 + DAY_MS, last, T0 + DAY_MS + chance.choice((0, 5_000, 1 << 42))))
-        story.end(End(T0 + DAY_MS + 5, last, real=chance.choice(REALS)))
+        story.end(End(T0 + DAY_MS + 5, last, actual_cost=chance.choice(REALS)))
     story.ask(T0 + DAY_MS + 5_000, chance.choice(COSTS))
     story.change(Change(T0 + DAY_MS + 5_000, GateChange(KEY, reset=chance.random() < 0.5)))
     story.ask(T0 + DAY_MS + 5_001, (1, 1, 1))

@@ -150,7 +150,10 @@ async def test_the_last_attempt_is_dead(agents: Agents, store: Store) -> None:
 
 @pytest.mark.parametrize("kind", ["rate-limited", "spent"])
 async def test_pushback_is_about_the_limit_that_learns(agents: Agents, store: Store, kind: FailKind) -> None:
-    rules = (GateRule("limit:first", concurrency=9), GateRule("limit:openai:small", concurrency=9, learns=True))
+    rules = (
+        GateRule("limit:first", concurrency=9),
+        GateRule("limit:openai:small", concurrency=9, default_for_429=True),
+    )
     await put(store, job(limits=("first",), keys=("openai:small",)), rules=rules)
     claimed = await got(agents)
     await agents.fail(id_text(claimed.id), claimed.token, "no", kind=kind, retry_after_ms=60_000)

@@ -55,9 +55,9 @@ def gated(gate: Gate) -> Explanation:
 # -- budgets
 
 
-def budget(cost: int, spent: int = 0, wants: int = 0) -> Explanation:
+def budget(cost: int, spent: int = 0, reserved_for: int = 0) -> Explanation:
     rule = GateRule("limit:usd/day:llm:acme", unit="usd", cap=50_000_000, period="day")
-    gate = Gate(rule, period_ms=1_699_920_000_000, spent=spent, wants=wants)
+    gate = Gate(rule, period_ms=1_699_920_000_000, spent=spent, reserved_for=reserved_for)
     view = replace(VIEW, costs={"usd": cost})
     return ask(replace(STANDING, view=view, gates=(gate,), lane_state="waiting"))
 
@@ -74,7 +74,7 @@ def test_a_job_that_waits_for_money_says_how_much_is_left_and_when_it_goes_on() 
 
 
 def test_a_job_behind_a_dearer_one_says_so() -> None:
-    found = budget(100_000, spent=49_600_000, wants=500_000)
+    found = budget(100_000, spent=49_600_000, reserved_for=500_000)
     assert "$0.40 of $50 left today; a job that came first needs $0.50, and nobody passes it" in str(found)
 
 
@@ -86,7 +86,7 @@ def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
 
 
 def test_a_job_behind_one_that_can_never_fit_does_not_wait_for_the_end_of_the_period() -> None:
-    found = budget(100_000, wants=60_000_000)
+    found = budget(100_000, reserved_for=60_000_000)
     assert found.reasons[0].text == (
         "the budget 'llm:acme' is $50 a day, and a job that came first needs $60, more than all of it; nobody passes "
         "it before it is cancelled and the budget reset (limpet breakers reset limit:usd/day:llm:acme), or the "

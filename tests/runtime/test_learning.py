@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from limpet.core.errors import StoreUnreachable
-from limpet.core.gate import FULL, Gate, GateChange, GateRule
+from limpet.core.gate import FULL_PACE, Gate, GateChange, GateRule
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import Limit
 from limpet.core.limits.pushback import Lesson, ceiling_of, lesson_of
@@ -106,7 +106,7 @@ def test_the_body_of_a_response_is_not_asked_for() -> None:
 
 def test_a_ceiling_is_the_share_of_the_declared_rate_that_is_allowed() -> None:
     rule = MODEL.rule("model")
-    assert [ceiling_of(rule, allowed) for allowed in (300, 599, 600, 14_400, 1)] == [500, 998, FULL, FULL, 1]
+    assert [ceiling_of(rule, allowed) for allowed in (300, 599, 600, 14_400, 1)] == [500, 998, FULL_PACE, FULL_PACE, 1]
     assert ceiling_of(Limit("model", rate="600/m").rule("model"), 300) is None
     assert ceiling_of(Limit("model", concurrency=5, adaptive=True).rule("model"), 300) is None
 

@@ -56,9 +56,9 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         _TEN_A_DAY,
         (
             Ask(T0, (6, 4, 3), 2, MIDNIGHT),
-            End(T0 + 1, 0, "ok", real=4),
+            End(T0 + 1, 0, "ok", actual_cost=4),
             Ask(T0 + 1, (2,), 0, MIDNIGHT),
-            End(T0 + 2, 1, "ok", real=3),
+            End(T0 + 2, 1, "ok", actual_cost=3),
             Ask(T0 + 2, (3, 1), 1, MIDNIGHT),
         ),
     ),
@@ -67,7 +67,7 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         _TEN_A_DAY,
         (
             Ask(T0, (5,), 1),
-            End(T0 + 1, 0, "ok", real=50),
+            End(T0 + 1, 0, "ok", actual_cost=50),
             Ask(T0 + 2, (1,), 0, MIDNIGHT),
             Ask(MIDNIGHT, (10, 1), 1, MIDNIGHT + DAY_MS),
         ),
@@ -89,7 +89,7 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         (
             Ask(T0, (9,), 1),
             Ask(MIDNIGHT, (8,), 1),
-            End(MIDNIGHT + 1, 0, "ok", real=1),
+            End(MIDNIGHT + 1, 0, "ok", actual_cost=1),
             Ask(MIDNIGHT + 1, (3,), 0, MIDNIGHT + DAY_MS),
             Change(MIDNIGHT + 1, GateChange(KEY, reset=True)),
             Ask(MIDNIGHT + 1, (2, 1), 1, MIDNIGHT + DAY_MS),
@@ -151,14 +151,14 @@ BUDGETS: Final[tuple[Vector, ...]] = (
     Vector(
         "a rate pays later for what a job cost more than it reserved",
         _TEN_A_SECOND,
-        (Ask(T0, (2,), 1), End(T0, 0, "ok", real=12), Ask(T0, (1,), 0, T0 + 800), Ask(T0 + 800, (1,), 1)),
+        (Ask(T0, (2,), 1), End(T0, 0, "ok", actual_cost=12), Ask(T0, (1,), 0, T0 + 800), Ask(T0 + 800, (1,), 1)),
     ),
     Vector(
         "a rate gets back what a job did not use, as far as time has not given it back",
         _TEN_A_SECOND,
         (
             Ask(T0, (5,), 1),
-            End(T0 + 200, 0, "ok", real=1),
+            End(T0 + 200, 0, "ok", actual_cost=1),
             Ask(T0 + 200, (1, 1, 1, 1, 1), 4, T0 + 300),
         ),
     ),
@@ -177,12 +177,12 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         GateRule(KEY, cap=1 << 50, period="day"),
         (
             Ask(T0, (1, 1, 5), 3),
-            End(T0, 0, real=MOST),
-            End(T0, 1, real=MOST),
+            End(T0, 0, actual_cost=MOST),
+            End(T0, 1, actual_cost=MOST),
             Ask(T0, (1,), 0, MIDNIGHT),
             Change(T0, GateChange(KEY, rule=GateRule(KEY, cap=MOST, period="day"))),
             Ask(T0, (1,), 0, MIDNIGHT),
-            End(T0, 2, real=0),
+            End(T0, 2, actual_cost=0),
             Ask(T0, (1,), 0, MIDNIGHT),
             Ask(MIDNIGHT, (1,), 1),
         ),

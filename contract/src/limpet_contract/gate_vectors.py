@@ -31,7 +31,7 @@ class End(Struct, frozen=True):
     job: int
     verdict: Verdict = "neutral"
     unstarted: bool = False
-    real: int | None = None  # what it cost in truth, when that is known
+    actual_cost: int | None = None  # when it is known
 
 
 class PushBack(Struct, frozen=True):
@@ -468,7 +468,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
             Ask(T0 + 1_003, (1,), 1),
             Change(T0 + 1_004, GateChange(KEY, reset=True)),
             Ask(T0 + 1_004, (1,), 1),
-            End(T0 + 1_005, 1, real=0),
+            End(T0 + 1_005, 1, actual_cost=0),
             Ask(T0 + 1_005, (1,), 0, T0 + 2_004),
         ),
     ),
@@ -491,7 +491,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
             Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY))),
             Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=2))),
             Ask(T0 + 2, (1, 1), 2),
-            End(T0 + 3, 0, real=1),
+            End(T0 + 3, 0, actual_cost=1),
             Ask(T0 + 3, (1,), 0, T0 + 1_002),
         ),
     ),
@@ -568,7 +568,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
         (
             Ask(T0, (100_000,), 1),
             Ask(T0, _one(1), 0, (MOST - _YEAR_US) // 1000 + 1),
-            End(T0 + 1, 0, real=0),
+            End(T0 + 1, 0, actual_cost=0),
             Ask(T0 + 1, _one(1), 0, (MOST - _YEAR_US) // 1000 + 1),
             Change(T0 + 1, GateChange(KEY, reset=True)),
             Ask(T0 + 1, _one(2), 1, T0 + 1 + _YEAR_US // 1000),
@@ -588,7 +588,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
         GateRule(KEY, interval_us=_DAY_US, burst=2),
         (
             Ask(T0, (1, 100_000), 2),
-            End(T0, 0, real=100_000),
+            End(T0, 0, actual_cost=100_000),
             End(T0, 1, unstarted=True),
             Ask(T0, _one(1), 0, (MOST - _DAY_US) // 1000 + 1),
         ),
@@ -607,7 +607,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
         GateRule(KEY, interval_us=_YEAR_US, burst=1),
         (
             Ask(T0, _one(1), 1),
-            End(T0, 0, real=100_000),
+            End(T0, 0, actual_cost=100_000),
             Ask(T0, _one(1), 0, _LATEST_MS),
             Change(T0, GateChange(KEY, reset=True)),
             Ask(T0, _one(2), 1, T0 + _YEAR_US // 1000),

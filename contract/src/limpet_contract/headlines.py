@@ -50,7 +50,7 @@ class Headlines:
         if period_ms != after.period_ms:
             heard = set()
         reached = {percent for percent in PERCENTS if 100 * spent >= percent * cap}
-        if after.wants:
+        if after.reserved_for:
             reached.add(SHORT)
         for percent in reached - heard:
             self._expected["budget.reached" if percent else "budget.short", after.key, percent] += 1
@@ -70,7 +70,7 @@ class Headlines:
 
 
 def _level(gate: Gate) -> tuple[int | None, ...]:
-    return gate.rule.cap, gate.period_ms, gate.spent, gate.wants
+    return gate.rule.cap, gate.period_ms, gate.spent, gate.reserved_for
 
 
 def _of_gate(before: Gate, after: Gate, now_ms: int) -> Iterator[Headline]:
@@ -81,5 +81,5 @@ def _of_gate(before: Gate, after: Gate, now_ms: int) -> Iterator[Headline]:
         yield "breaker.closed", key, 0
     if before.held_until_ms <= now_ms < after.held_until_ms:
         yield "limit.held", key, 0
-    if after.rule.floor is not None and after.cut_token > before.cut_token:
+    if after.rule.floor is not None and after.last_cut_token > before.last_cut_token:
         yield "limit.slowed", key, 0

@@ -15,7 +15,7 @@ from limpet_contract.model_job import ModelJob
 from limpet_contract.starts import Starts
 
 PERIOD_MS: Final = 60_000  # every budget of the walk is one of a minute
-FULL: Final = 1_000  # thousandths: a pace
+FULL_PACE: Final = 1_000  # thousandths: a pace
 RAMP_MS: Final = 10_000  # from one job to all of them, where a limit does not adapt
 RAMP_JOBS: Final = 20  # all of them, where it has no numbers
 COOLDOWN_MS: Final = 60_000  # for which a probe that fails shuts what is no breaker
@@ -38,17 +38,17 @@ class Shutter:
     """How far a gate was shut by whoever pushed back, ran out of money, or operates it."""
 
     held_until_ms: int = 0
-    pace: int = FULL
+    pace: int = FULL_PACE
     climbs_from_ms: int = 0
     cut_at_ms: int = -1  # what was claimed up to then has had its say about the pace
-    ceiling: int = FULL
+    ceiling: int = FULL_PACE
     open_until_ms: int = 0  # as a breaker is; 0: closed
     probe: Lease | None = None
 
     def speed(self, rule: GateRule, now_ms: int) -> int:
         """How fast it goes, in thousandths."""
-        climbed = self.pace + max(0, now_ms - self.climbs_from_ms) * FULL // self._climb_ms(rule)
-        return min(FULL, climbed if rule.floor is None else max(rule.floor, min(self.ceiling, climbed)))
+        climbed = self.pace + max(0, now_ms - self.climbs_from_ms) * FULL_PACE // self._climb_ms(rule)
+        return min(FULL_PACE, climbed if rule.floor is None else max(rule.floor, min(self.ceiling, climbed)))
 
     def _climb_ms(self, rule: GateRule) -> int:
         return RAMP_MS if rule.floor is None else rule.climb_ms
@@ -59,7 +59,7 @@ class Shutter:
         if claimed_at_ms > self.cut_at_ms:
             self.pace = 0 if rule.floor is None else max(rule.floor, self.speed(rule, now_ms) // 2)
             self.climbs_from_ms, self.cut_at_ms = self.held_until_ms, now_ms
-        elif self.pace < FULL:
+        elif self.pace < FULL_PACE:
             self.climbs_from_ms = max(self.climbs_from_ms, self.held_until_ms)
 
     def cut_off(self, until_ms: int, token: int, now_ms: int) -> None:
@@ -214,11 +214,11 @@ class Ledger:
         """How many jobs may hold one now."""
         rule = self.rules.get(key, GateRule(key))
         most = self._most_at_once(rule, now_ms)
-        return 1 << 30 if most is None else max(1, most * self.shutter(key).speed(rule, now_ms) // FULL)
+        return 1 << 30 if most is None else max(1, most * self.shutter(key).speed(rule, now_ms) // FULL_PACE)
 
     def _most_at_once(self, rule: GateRule, now_ms: int) -> int | None:
         """How many may hold one at full speed. A gate without numbers counts while it climbs, and nobody after that."""
-        climbs = self.shutter(rule.key).speed(rule, now_ms) < FULL
+        climbs = self.shutter(rule.key).speed(rule, now_ms) < FULL_PACE
         numbers = rule.concurrency, rule.interval_us, rule.cap
         return RAMP_JOBS if climbs and numbers == (None, None, None) else rule.concurrency
 
@@ -246,7 +246,7 @@ class Ledger:
 
 
 def _real(rule: GateRule, transition: Transition, said: Mapping[str, int], *, forced: bool) -> int | None:
-    """What a job cost in truth; None: as it was reserved."""
+    """What a job actually cost; None: as it was reserved."""
     if isinstance(transition, Release) and not transition.started:
         return 0
     if rule.unit in said:

@@ -272,7 +272,7 @@ class Tandem:
         """What the first job in line needs of a budget that it did not fit into in this minute, says the store."""
         minute_ms = self.now_ms - self.now_ms % PERIOD_MS
         budgets = [gate for gate in gates.values() if gate.rule.cap is not None and gate.period_ms == minute_ms]
-        return {gate.key: gate.wants for gate in budgets if gate.wants}
+        return {gate.key: gate.reserved_for for gate in budgets if gate.reserved_for}
 
     def _expect_news(self, after: dict[str, Gate]) -> None:
         """What a step that left these gates has made of them is in the log."""

@@ -77,7 +77,7 @@ def _slots(gate: Gate, now_ms: int) -> str:
 
 def _level(gate: Gate, now_ms: int) -> str:
     """What is left of a rate's bucket and of a budget, and whether it goes slower than declared."""
-    from limpet.core.gate import left
+    from limpet.core.gate import budget_left
     from limpet.core.limits.period import ends_ms
     from limpet.core.limits.unit import MONEY, amount_text
     from limpet.core.text.duration import text_of_ms
@@ -105,7 +105,7 @@ def _level(gate: Gate, now_ms: int) -> str:
         ][:1]
     if rule.cap is not None and rule.period is not None:
         ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
-        spent = f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
+        spent = f"{words(rule.cap - budget_left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
         level.append(f"{spent}, this {rule.period} ends in {ends}")
     if slower := slower_text(gate, now_ms):
         level.append(slower)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.core.errors import BudgetExceeded, InvalidArguments
-from limpet.core.gate import Gate, GateRule, left
+from limpet.core.gate import Gate, GateRule, budget_left
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import Query, Term
@@ -108,7 +108,7 @@ def _check(asks: Mapping[str, _Ask], found: Mapping[str, Gate], now_ms: int) -> 
         if gate.declared:
             gate = replace(gate, rule=ask.rule)
         _refuse_for_ever(ask, gate)
-        free = left(gate, now_ms)
+        free = budget_left(gate, now_ms)
         if ask.refuses and free < ask.needs:
             raise _refusal(gate.rule, ask, free, now_ms)
 

@@ -224,7 +224,7 @@ class Agents:
         """The key of the job's limit that is marked so: what code declares is known here by its gates."""
         keys = (*view.lane.limits, *view.lane.keys)
         gates = await self.store.gates(keys=[f"limit:{key}" for key in keys])
-        learning = {gate.key for gate in gates if gate.rule.learns}
+        learning = {gate.key for gate in gates if gate.rule.default_for_429}
         return next((key for key in keys if f"limit:{key}" in learning), None)
 
     async def _held_since_ms(self, view: JobView) -> int | None:

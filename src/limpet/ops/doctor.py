@@ -191,8 +191,8 @@ def _errors_behind(gate: Gate, tasks: Sequence[Declaration]) -> str:
 def _never_fits(gate: Gate) -> Finding:
     rule, unit = gate.rule, public_unit(gate.rule.unit)
     whole = f"{amount_text(unit, rule.cap or 0)} a {rule.period}"
-    needs = f"the first job in line needs {amount_text(unit, gate.wants)}: it never fits"
-    fix = f"raise it: {raising(rule, gate.wants)}; or cancel the job, then: {unblocking(gate)}"
+    needs = f"the first job in line needs {amount_text(unit, gate.reserved_for)}: it never fits"
+    fix = f"raise it: {raising(rule, gate.reserved_for)}; or cancel the job, then: {unblocking(gate)}"
     return Finding("error", "never_fits", f"{gate_name(gate)} is {whole}, and {needs}", fix)
 
 

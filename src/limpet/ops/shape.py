@@ -13,13 +13,13 @@ from limpet.core.flows.refs import Given, filled
 from limpet.core.flows.steps import KIND, read_record
 from limpet.core.gate import (
     FOREVER_MS,
-    FULL,
-    LOTS,
+    FULL_PACE,
+    UNLIMITED,
     Gate,
+    budget_left,
     counted,
     fastest_at_ms,
-    left,
-    most_at_once,
+    max_concurrency,
     pace,
     room,
     tokens,
@@ -230,13 +230,13 @@ def budget_shape(gate: Gate, now_ms: int) -> Shape | None:
     rule, unit = gate.rule, public_unit(gate.rule.unit)
     if rule.cap is None or rule.period is None:
         return None
-    free = left(gate, now_ms)
+    free = budget_left(gate, now_ms)
     return {
         "unit": unit,
         "cap": public_amount(unit, rule.cap),
         "spent": public_amount(unit, rule.cap - free),
         "left": public_amount(unit, free),
-        "wanted": public_amount(unit, gate.wants) if gate.wants and room(gate, now_ms) <= 0 else None,
+        "wanted": public_amount(unit, gate.reserved_for) if gate.reserved_for and room(gate, now_ms) <= 0 else None,
         "per": rule.period,
         "ends_at": when(ends_ms(rule.period, now_ms)),
     }
@@ -250,9 +250,9 @@ def tokens_level(gate: Gate, now_ms: int) -> int:
 def pace_shape(gate: Gate, now_ms: int) -> Shape | None:
     """How fast a gate goes, in percent of what is declared; None when nothing can slow it down."""
     rule = gate.rule
-    if rule.floor is None and most_at_once(gate, now_ms) is None:
+    if rule.floor is None and max_concurrency(gate, now_ms) is None:
         return None
-    percent = 100 / FULL
+    percent = 100 / FULL_PACE
     fastest = fastest_at_ms(gate)
     return {
         "percent": round(pace(gate, now_ms) * percent, 1),
@@ -269,7 +269,7 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
     return {
         "key": gate.key,
         "set_by": "code" if gate.declared else "operator",
-        "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
+        "free": None if (free := room(gate, now_ms)) >= UNLIMITED else _amount(rule.unit, free),
         "concurrency": rule.concurrency,
         "used": gate.used,
         "depth": rule.depth,

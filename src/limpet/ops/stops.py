@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from limpet.core.gate import (
     FOREVER_MS,
-    FULL,
+    FULL_PACE,
     Gate,
+    budget_left,
     fastest_at_ms,
-    left,
-    most_at_once,
+    max_concurrency,
     opens_at_ms,
     pace,
     room,
@@ -40,7 +40,7 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
         text = f"{what} is held back (the other side asked for it) and opens {when_words(gate.held_until_ms, now_ms)}"
         yield Reason("held", text, instant(gate.held_until_ms), facts)
     slower = slower_text(gate, now_ms)
-    if rule.concurrency is None and most_at_once(gate, now_ms) is not None and gate.used >= slots(gate, now_ms):
+    if rule.concurrency is None and max_concurrency(gate, now_ms) is not None and gate.used >= slots(gate, now_ms):
         more_at_ms = opens_at_ms(gate, now_ms)
         more = "when one of them ends" if more_at_ms is None else when_words(more_at_ms, now_ms)
         text = f"{what} begins slowly after it was held back: {gate.used} run, and one more may {more}"
@@ -63,7 +63,7 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
 
 def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: int) -> Iterator[Reason]:
     """Whether the job has to wait for money, and till when; one that is too dear waits for ever."""
-    unit, needs, free = public_unit(gate.rule.unit), max(1, cost), left(gate, now_ms)
+    unit, needs, free = public_unit(gate.rule.unit), max(1, cost), budget_left(gate, now_ms)
     data: dict[str, object] = {
         "key": gate.key,
         "unit": unit,
@@ -78,9 +78,10 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
         yield Reason("never_fits", f"{text}; cancel it, or raise the budget: {raising(gate.rule, needs)}", None, data)
         return
     if is_blocked(gate, now_ms):
-        first = f"a job that came first needs {amount_text(unit, gate.wants)}, more than all of it"
+        first = f"a job that came first needs {amount_text(unit, gate.reserved_for)}, more than all of it"
         until = f"before it is cancelled and the budget reset ({unblocking(gate)}), or the budget raised"
-        text = f"{what} is {whole} a {period}, and {first}; nobody passes it {until}: {raising(gate.rule, gate.wants)}"
+        raised = raising(gate.rule, gate.reserved_for)
+        text = f"{what} is {whole} a {period}, and {first}; nobody passes it {until}: {raised}"
         yield Reason("budget", text, None, data)
         return
     ends_at_ms = ends_ms(period, now_ms)
@@ -88,14 +89,14 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
     again = f"it goes on {when_words(ends_at_ms, now_ms)}, or when running jobs cost less than they reserved"
     if free < needs:
         yield Reason("budget", f"{has}; this job needs {wants}; {again}", instant(ends_at_ms), data)
-    elif free < gate.wants:
-        first = f"a job that came first needs {amount_text(unit, gate.wants)}, and nobody passes it"
+    elif free < gate.reserved_for:
+        first = f"a job that came first needs {amount_text(unit, gate.reserved_for)}, and nobody passes it"
         yield Reason("budget", f"{has}; {first}; {again}", instant(ends_at_ms), data)
 
 
 def is_blocked(gate: Gate, now_ms: int) -> bool:
     """Whether the first in line of a budget needs more than all of it: nobody passes, and no time helps."""
-    return gate.rule.cap is not None and gate.wants > gate.rule.cap and room(gate, now_ms) <= 0
+    return gate.rule.cap is not None and gate.reserved_for > gate.rule.cap and room(gate, now_ms) <= 0
 
 
 def unblocking(gate: Gate) -> str:
@@ -139,11 +140,11 @@ def gate_words(key: str) -> str:
 def slower_text(gate: Gate, now_ms: int) -> str:
     """How much slower a gate goes than its rule says, and until when; empty when it does not."""
     rule, speed = gate.rule, pace(gate, now_ms)
-    if speed >= FULL or (rule.floor is None and most_at_once(gate, now_ms) is None):
+    if speed >= FULL_PACE or (rule.floor is None and max_concurrency(gate, now_ms) is None):
         return ""
-    at_ms, most = fastest_at_ms(gate), FULL if rule.floor is None else max(rule.floor, gate.ceiling)
+    at_ms, most = fastest_at_ms(gate), FULL_PACE if rule.floor is None else max(rule.floor, gate.ceiling)
     why = [f"{percent_text(most)} in {text_of_ms(at_ms - now_ms)}"] if at_ms > now_ms else []
-    if most < FULL:
+    if most < FULL_PACE:
         why.append("all that the other side allows")
     return f"at {percent_text(speed)} ({', '.join(why)})"
 

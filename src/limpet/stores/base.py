@@ -231,7 +231,7 @@ class Store(Protocol):
     ) -> list[Settled]:
         """Apply each transition whose token still holds its job; answers in order.
 
-        `spent` says what jobs cost in truth, by id and unit ("" is the plain cost): rates and budgets that had
+        `spent` says what jobs actually cost, by id and unit ("" is the plain cost): rates and budgets that had
         reserved an estimate are corrected in the same step. What is not said is as it was reserved; but a job that is
         put off (Hold, Snooze, Suspend) or dropped gives back to budgets what it does not say.
 

@@ -42,7 +42,11 @@ def make_next(folder: Path, *, min_client: int = 1) -> Path:
     next_release(folder, {})
     engine = folder / "src" / FOLDER.parent.relative_to(ROOT / "src")
     (engine / f"sql/tables/{NEXT:04}.sql").write_text(_TABLES.format(min_client=min_client))
-    edit(engine / "sql/verbs/21_gates.sql", "v_gate.told := 0;", "v_gate.told := 0;\n  v_gate.remark := '';")
+    edit(
+        engine / "sql/verbs/21_gates.sql",
+        "v_gate.announced_marks := 0;",
+        "v_gate.announced_marks := 0;\n  v_gate.remark := '';",
+    )
     _number_claim(engine / "sql/verbs/63_claim.sql")
     client = engine / "claim.py"
     edit(client, "FROM lp.claim_1(", "FROM lp.claim_2(")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from limpet.core.endings.transition import Succeed
-from limpet.core.gate import GateRule, left, tokens
+from limpet.core.gate import GateRule, budget_left, tokens
 from limpet.core.jobs.state import State
 from limpet.stores.open import open_store
 from limpet_contract.bench import Bench
@@ -49,7 +49,7 @@ async def test_what_a_claim_took_from_a_limit_is_known_after_a_crash_of_the_serv
     server.start()
     gate = await bench.gate(rule.key)
     assert gate is not None
-    assert (gate.used, tokens(gate, bench.clock.now_ms), left(gate, bench.clock.now_ms)) == {
+    assert (gate.used, tokens(gate, bench.clock.now_ms), budget_left(gate, bench.clock.now_ms)) == {
         "slots": (1, 1 << 30, 1 << 30),
         "rate": (0, 4, 1 << 30),
         "budget": (0, 1 << 30, 60),

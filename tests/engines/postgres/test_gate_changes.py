@@ -110,7 +110,7 @@ def rules(key: str) -> st.SearchStrategy[GateRule]:
         interval_us=st.sampled_from([None, 1, 250_000]),
         burst=st.sampled_from([1, 7]),
         breaker=st.none() | BREAKERS,
-        learns=st.booleans(),
+        default_for_429=st.booleans(),
         floor=st.sampled_from([None, 1, 500]),
         climb_ms=st.sampled_from([60_000, 1_000]),
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from limpet.core.gate import (
     FOREVER_MS,
-    FULL,
+    FULL_PACE,
     MOST,
     BreakerRule,
     Charge,
@@ -50,12 +50,12 @@ DECLARE
   v_step jsonb;
   v_now bigint;
   v_costs bigint[];
-  v_starts bigint;
-  v_money bigint;
+  v_rate_room bigint;
+  v_budget_room bigint;
   v_passed integer;
   v_sum bigint;
-  v_wants bigint;
-  v_real bigint;
+  v_reserved_for bigint;
+  v_actual_cost bigint;
   v_charged_at bigint;
   v_before lp.gate;
   v_said json;
@@ -69,18 +69,18 @@ BEGIN
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_starts(v_gate, v_now) END;
-      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_money(v_gate, v_now) END;
-      v_passed := lp.admitted(lp.gate_places(v_gate, v_now), v_starts, v_money, v_costs);
+      v_rate_room := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_rate_room(v_gate, v_now) END;
+      v_budget_room := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_budget_room(v_gate, v_now) END;
+      v_passed := lp.admitted(lp.gate_places(v_gate, v_now), v_rate_room, v_budget_room, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
-      v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
-        lp.falls_short(lp.gate_left(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
+      v_reserved_for := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
+        lp.falls_short(lp.gate_budget_left(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
       END;
       v_costs := v_costs[1 : v_passed];
       PERFORM lp.charge_gates(
         ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[(v_step ->> 3)::bigint], v_now
       );
-      PERFORM lp.reserve_budgets(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
+      PERFORM lp.reserve_budgets(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_reserved_for], v_now);
       SELECT * INTO v_gate FROM lp.gate_lock(ARRAY[v_gate.key]);
       v_said := json_build_array(
         lp.gate_room(v_before, v_now), lp.gate_tokens(v_before, v_now), v_passed,
@@ -91,11 +91,13 @@ BEGIN
         lp.gate_opens_at(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
-      v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
+      v_actual_cost := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
       v_charged_at := v_step ->> 6;
       v_gate := lp.gate_give_back(
-        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
-        lp.set_off(ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_actual_cost, v_now, v_charged_at,
+        lp.refundable_us(
+          ARRAY[v_charged_at], ARRAY[lp.gate_returned(v_gate, v_step -> 2, v_actual_cost, v_charged_at)], v_now
+        )
       );
       PERFORM lp.log_gate_events(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN
@@ -186,9 +188,9 @@ class Story:
             unstarted=step.unstarted,
             now_ms=step.at_ms,
             charged_at_ms=charged_at_ms,
-            real=step.real,
+            actual_cost=step.actual_cost,
         )
-        charged = [taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
+        charged = [taken, token, step.verdict, step.unstarted, charged_at_ms, step.actual_cost]
         self._note(["end", step.at_ms, *charged], [], before)
 
     def refuse(self, step: PushBack | CutOff) -> None:
@@ -267,7 +269,7 @@ RULES = st.builds(
     interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.integers(1, gate_corners.YEAR_US)),
     burst=st.integers(1, 20) | st.integers(1, 1 << 40) | st.just(100_000),
     breaker=some(BREAKERS),
-    learns=st.booleans(),
+    default_for_429=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
     floor=some(st.integers(1, 1_000)),
     climb_ms=st.sampled_from([1, 1_000, 60_000, DAY_MS]) | st.integers(1, 100_000),
@@ -297,13 +299,13 @@ GATES = st.builds(
     open_until_ms=INSTANTS,
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
-    pace=st.sampled_from([0, 1, 999, FULL, FULL]) | st.integers(0, FULL),
+    pace=st.sampled_from([0, 1, 999, FULL_PACE, FULL_PACE]) | st.integers(0, FULL_PACE),
     paced_at_ms=INSTANTS,
-    ceiling=st.just(FULL) | st.integers(1, FULL),
-    cut_token=st.sampled_from([0, 0, (T0 + 1) * 2048 - 1]),
+    ceiling=st.just(FULL_PACE) | st.integers(1, FULL_PACE),
+    last_cut_token=st.sampled_from([0, 0, (T0 + 1) * 2048 - 1]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in ALL_PERIODS]),
     spent=st.integers(0, 25) | st.integers(0, MOST),
-    wants=st.integers(0, 12),
+    reserved_for=st.integers(0, 12),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
 MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
@@ -317,7 +319,7 @@ CHANGES = st.builds(
     resume=st.booleans(),
     drain=some(st.booleans()),
     hold_ms=some(MILLISECONDS),
-    ceiling=some(st.sampled_from([0, 500, FULL, 2_000])),
+    ceiling=some(st.sampled_from([0, 500, FULL_PACE, 2_000])),
     trip_ms=some(MILLISECONDS),
     reset=st.booleans(),
 )
@@ -337,8 +339,8 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
             if what in (PushBack, CutOff):
                 story.refuse(what(now_ms, job, now_ms + data.draw(WAITS)))
-            real = data.draw(some(st.integers(0, 30) | st.integers(0, 1 << 40)))
-            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
+            actual = data.draw(some(st.integers(0, 30) | st.integers(0, 1 << 40)))
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), actual_cost=actual))
     story.check(schema)
 
 

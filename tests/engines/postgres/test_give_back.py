@@ -25,7 +25,7 @@ from limpet.core.gate import (
     give_back,
     opens_sooner,
     push_back,
-    real_cost,
+    reported_cost,
     returned_us,
     room,
 )
@@ -114,7 +114,7 @@ def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str
         for taken in fate.charged or ():
             if (found := gates.get(taken.gate)) is not None:
                 spent, unfinished = fate.spent or {}, fate.kind in UNFINISHED
-                real = 0 if fate.unstarted else real_cost(found.rule, spent, unfinished=unfinished)
+                actual = 0 if fate.unstarted else reported_cost(found.rule, spent, unfinished=unfinished)
                 beside = returned.setdefault(taken.gate, Counter())
                 gates[taken.gate] = give_back(
                     found,
@@ -124,10 +124,10 @@ def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str
                     unstarted=fate.unstarted,
                     now_ms=now_ms,
                     charged_at_ms=fate.claimed_ms,
-                    real=real,
-                    beside=beside,
+                    actual_cost=actual,
+                    refunded_in_this_batch=beside,
                 )
-                beside[fate.claimed_ms] += returned_us(found, taken, real, fate.claimed_ms)
+                beside[fate.claimed_ms] += returned_us(found, taken, actual, fate.claimed_ms)
     return gates
 
 

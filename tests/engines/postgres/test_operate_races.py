@@ -41,7 +41,7 @@ async def test_what_changes_about_a_gate_while_jobs_pass_it_takes_nothing_for_th
     """They were charged by what the gate was, and give back no more than that: a probe or a slot would never return."""
     await place.declare(
         GateRule("breaker:api", breaker=BreakerRule()),
-        GateRule("limit:api", learns=True),
+        GateRule("limit:api", default_for_429=True),
         GateRule("limit:usd", unit="usd", cap=5, period="day"),
     )
     await place.change(GateChange("task:work", resume=True))

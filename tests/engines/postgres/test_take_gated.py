@@ -163,12 +163,12 @@ LIMITS = st.builds(
     st.sampled_from([1_000, 1_000, 700, 333]),
 )
 BUDGETS = st.builds(
-    lambda limit, unit, cap, spent, wants: replace(
+    lambda limit, unit, cap, spent, reserved_for: replace(
         limit,
         rule=replace(limit.rule, unit=unit, cap=cap, period="day"),
         period_ms=began_ms("day", T0),
         spent=spent,
-        wants=wants,
+        reserved_for=reserved_for,
     ),
     st.just(Gate(GateRule(""))) | LIMITS,
     st.sampled_from(["", "usd", "usd"]),

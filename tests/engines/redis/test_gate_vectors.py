@@ -21,16 +21,16 @@ from limpet.core.gate import (
     Verdict,
     admits,
     apply_change,
+    budget_left,
     charge,
     cut_off,
     falls_short,
     give_back,
     is_blank,
-    left,
     opens_at_ms,
     pace,
     push_back,
-    real_cost,
+    reported_cost,
     room,
     slots,
     tokens,
@@ -61,7 +61,7 @@ for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
     said[5] = (gates_math.charge(g, costs, step[4], now))
     said[6] = step[5] >= 0 and gates_math.falls_short(g, step[5], now)
     said[7] = gates_math.opens_at(g, now) or -1
-    said[8], said[9], said[10] = gates_math.left(g, now), gates_math.pace(g, now), gates_math.slots(g, now)
+    said[8], said[9], said[10] = gates_math.budget_left(g, now), gates_math.pace(g, now), gates_math.slots(g, now)
   elseif what == "end" then
     said = {gates_math.give_back(g, step[3], step[4], step[5], step[6], now, step[7], step[8])}
   elseif what == "push_back" or what == "cut_off" then
@@ -134,7 +134,7 @@ class Story:
         after = gate if next_cost < 0 else falls_short(gate, next_cost, at_ms)
         opens = opens_at_ms(after, at_ms)
         said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], after is not gate]
-        said += [-1 if opens is None else opens, left(after, at_ms), pace(after, at_ms), slots(after, at_ms)]
+        said += [-1 if opens is None else opens, budget_left(after, at_ms), pace(after, at_ms), slots(after, at_ms)]
         self._note(["ask", at_ms, costs, token, next_cost], said, after)
 
     def end(self, step: End) -> None:
@@ -149,9 +149,9 @@ class Story:
             unstarted=step.unstarted,
             now_ms=step.at_ms,
             charged_at_ms=charged_at_ms,
-            real=step.real,
+            actual_cost=step.actual_cost,
         )
-        again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
+        again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms, step.actual_cost]
         self._note(again, [after != self.gate], after)
 
     def push_back(self, step: PushBack) -> None:
@@ -243,7 +243,7 @@ RULES = st.builds(
     interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.integers(1, gate_corners.YEAR_US)),
     burst=st.integers(1, 20) | st.integers(1, 1 << 40) | st.just(100_000),
     breaker=some(BREAKERS),
-    learns=st.booleans(),
+    default_for_429=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
     floor=some(st.integers(1, 1_000)),
     climb_ms=st.sampled_from([60_000, 60_000, 1, 1_000, 86_400_000]) | st.integers(1, 100_000),
@@ -274,10 +274,10 @@ GATES = st.builds(
     pace=st.integers(0, 1_000),
     paced_at_ms=INSTANTS | st.integers(T0 - 20_000, T0 + 3_000),
     ceiling=st.just(1_000) | st.integers(1, 1_000),
-    cut_token=st.sampled_from([0, 0, T0 * 2048 - 1, (T0 + 1_000) * 2048]),
+    last_cut_token=st.sampled_from([0, 0, T0 * 2048 - 1, (T0 + 1_000) * 2048]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in get_args(Period)]),
     spent=st.integers(0, 30) | st.integers(0, MOST),
-    wants=st.integers(0, 20),
+    reserved_for=st.integers(0, 20),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
 MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
@@ -316,8 +316,8 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
                 else:
                     story.cut_off(CutOff(now_ms, job, until_ms))
             verdict = data.draw(VERDICTS)
-            real = data.draw(some(st.integers(0, 20) | st.integers(0, 1 << 40)))
-            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
+            actual = data.draw(some(st.integers(0, 20) | st.integers(0, 1 << 40)))
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), actual_cost=actual))
     story.check(server)
 
 
@@ -344,8 +344,8 @@ def test_a_budget_gets_back_no_more_than_was_spent_of_it(server: RedisServer) ->
     story.change(Change(T0, GateChange("limit:k", rule=GateRule("limit:k", cap=20, period="week"))))
     story.change(Change(T0, GateChange("limit:k", rule=GateRule("limit:k", cap=20, period="hour"))))
     story.ask(T0, (2,))
-    story.end(End(T0, 0, real=0))
-    assert (story.gate.spent, left(story.gate, T0)) == (0, 20)
+    story.end(End(T0, 0, actual_cost=0))
+    assert (story.gate.spent, budget_left(story.gate, T0)) == (0, 20)
     story.check(server)
 
 
@@ -378,16 +378,16 @@ ACCOUNTS = st.dictionaries(st.sampled_from(["", "usd", "words"]), st.integers(0,
 
 
 @given(RULES, ACCOUNTS, st.booleans())
-def test_what_a_job_cost_in_truth_is_what_core_says(
+def test_the_reported_cost_of_a_job_is_what_core_says(
     server: RedisServer, rule: GateRule, spent: dict[str, int], unfinished: bool
 ) -> None:
     script = (
         "local given = cmsgpack.unpack(ARGV[1])\n"
-        "local real = gates_math.real_cost(given[1], given[2], given[3])\n"
-        "return real and base.text(real) or false"
+        "local actual_cost = gates_math.reported_cost(given[1], given[2], given[3])\n"
+        "return actual_cost and base.text(actual_cost) or false"
     )
     answer = run(server, script, msgspec.msgpack.encode((rule, spent or None, unfinished)))
-    assert (None if answer is None else int(answer)) == real_cost(rule, spent, unfinished=unfinished)
+    assert (None if answer is None else int(answer)) == reported_cost(rule, spent, unfinished=unfinished)
 
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: RedisServer) -> None:
@@ -414,7 +414,7 @@ SPOILT = {
     "text for a climb": msgspec.msgpack.encode({"rule": {"key": "limit:k", "climb_ms": "3"}}),
     "text for a pace": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "pace": "3"}),
     "text for when it was slowed": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "paced_at_ms": "3"}),
-    "text for a cut": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "cut_token": "3"}),
+    "text for a cut": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "last_cut_token": "3"}),
     "text for a ceiling": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "ceiling": "3"}),
     "text for what was spent": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "spent": "3"}),
     "text in a breaker": msgspec.msgpack.encode({"rule": {"key": "limit:k", "breaker": {"failures": "3"}}}),

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from limpet.core.endings.transition import Drop, Hold, Release, Snooze, Succeed, Suspend, Transition
-from limpet.core.gate import MOST, GateChange, GateRule, left
+from limpet.core.gate import MOST, GateChange, GateRule, budget_left
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.state import State
@@ -33,7 +33,7 @@ async def left_in(bench: Bench, key: str = "limit:usd") -> int:
     """What is left of a budget, by what it will admit now."""
     gate = await bench.gate(key)
     assert gate is not None
-    return left(gate, bench.clock.now_ms)
+    return budget_left(gate, bench.clock.now_ms)
 
 
 @asynchronous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.gate import FULL, GateChange, GateRule
+from limpet.core.gate import FULL_PACE, GateChange, GateRule
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 from limpet_contract.hand import Hand
@@ -103,7 +103,7 @@ class TestPushBack:
             await hand.hold(job, "limit:k", 1_000)
         gate = await bench.gate("limit:k")
         assert gate is not None
-        assert gate.pace == FULL // 2
+        assert gate.pace == FULL_PACE // 2
         bench.clock.advance(1_000)
         jobs = await hand.claim(9)
         assert len(jobs) == 4

@@ -66,7 +66,7 @@ class TestStarvation:
         assert [job.lane.task for job in found] == ["urgent"]
         budget = await bench.gate("limit:x")
         assert budget is not None
-        assert budget.wants == 9
+        assert budget.reserved_for == 9
 
     async def test_a_costly_job_is_not_passed_at_a_rate_that_never_holds_so_much(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=2))

@@ -21,7 +21,7 @@ from limpet.core.endings.transition import (
     Suspend,
     Transition,
 )
-from limpet.core.gate import FOREVER_MS, GateRule, Verdict, real_cost
+from limpet.core.gate import FOREVER_MS, GateRule, Verdict, reported_cost
 from limpet.core.jobs.state import State
 
 READY: Final = State.ready.code
@@ -247,7 +247,7 @@ def actual_cost(effect: Effect, rule: GateRule, spent: Mapping[str, int]) -> int
     """What an attempt that ends like this cost at a gate, if that is not what it was charged there."""
     if effect.refund == "all":
         return 0
-    return real_cost(rule, spent, unfinished=effect.refund == "unsaid")
+    return reported_cost(rule, spent, unfinished=effect.refund == "unsaid")
 
 
 # -- what stores do without being asked by the holder of a lease

@@ -6,11 +6,28 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from limpet.core.gate.record import BreakerRule, Gate, Verdict
+from limpet.core.gate.record import FOREVER_MS, UNLIMITED, BreakerRule, Gate, Verdict
 
 # Of the half-window before the current one, both in one number below 2^53: its calls, and 20 bits of its failures.
 _MOST_CALLS: Final = (1 << 32) - 1
 _MOST_FAILURES: Final = (1 << 20) - 1
+
+
+def is_open(gate: Gate, now_ms: int) -> bool:
+    """Whether no job passes: it is open, or its probe is under way."""
+    return gate.open_until_ms > now_ms or (gate.open_until_ms > 0 and gate.probe_token != 0)
+
+
+def breaker_room(gate: Gate, now_ms: int) -> int:
+    """All may pass while it is closed, one as a probe when it is half-open."""
+    return UNLIMITED if not gate.open_until_ms else 0 if is_open(gate, now_ms) else 1
+
+
+def breaker_opens_at_ms(gate: Gate, now_ms: int) -> int | None:
+    """When it lets a probe through; None when it waits for the end of one, or for an operator."""
+    if not gate.open_until_ms:
+        return now_ms
+    return None if gate.probe_token or gate.open_until_ms >= FOREVER_MS else gate.open_until_ms
 
 
 def learn(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
@@ -74,6 +91,15 @@ def remembers(gate: Gate, now_ms: int) -> bool:
     if rule.rate is not None:
         return gate.calls[1] > 0 and now_ms // max(1, rule.within_ms // 2) <= gate.calls[0] + 1
     return any(at > now_ms - rule.within_ms for at in gate.failed_at_ms)
+
+
+def end_probe(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
+    """The gate after its probe has ended: a success closes it, a failure opens it for another cooldown."""
+    if verdict == "ok":
+        return reset(gate)
+    if verdict == "failed":
+        return trip(gate, now_ms + (gate.rule.breaker or BreakerRule()).cooldown_ms)
+    return replace(gate, probe_token=0)
 
 
 def trip(gate: Gate, until_ms: int) -> Gate:

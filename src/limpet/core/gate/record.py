@@ -12,7 +12,8 @@ FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSO
 # The largest number of a gate: Redis counts in doubles, which tell no larger ones apart. Levels stop here, and
 # one that has come so far gets nothing back; as an instant in microseconds it lies in the year 2255.
 MOST: Final = (1 << 53) - 1
-FULL: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
+UNLIMITED: Final = 1 << 30  # the room of a gate that stops nothing
+FULL_PACE: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
 
 Verdict = Literal["ok", "failed", "neutral"]
 
@@ -44,9 +45,9 @@ class GateRule(Struct, frozen=True):
     interval_us: int | None = None  # one rate token per interval
     burst: int = 1
     breaker: BreakerRule | None = None
-    learns: bool = False  # a 429 without a key holds this limit
+    default_for_429: bool = False  # a 429 without a key holds this limit
     unit: str = ""  # which of a job's costs counts here; "" is the plain one
-    floor: int | None = None  # adapts to pushback: the slowest pace, of which FULL is what is declared
+    floor: int | None = None  # adapts to pushback: the slowest pace, of which FULL_PACE is what is declared
     climb_ms: int = 60_000  # how long an adaptive gate would take from a standstill to its full pace
     cap: int | None = None  # a budget: so much of the unit in each period
     period: Period | None = None  # of the cap
@@ -69,15 +70,17 @@ class Gate(Struct, frozen=True):
     open_until_ms: int = 0  # 0 = closed; in the past = half-open
     probe_token: int = 0  # the job a half-open breaker let through
     opened: int = 0  # times it opened, ever
-    pace: int = FULL  # how fast it went when it was last slowed down
+    pace: int = FULL_PACE  # how fast it went when it was last slowed down
     paced_at_ms: int = 0  # since when it has been climbing from there
-    ceiling: int = FULL  # how fast an adaptive gate goes at most: what the other side has said that it allows
-    cut_token: int = 0  # jobs claimed up to this token have had their say about the pace
+    ceiling: int = FULL_PACE  # how fast an adaptive gate goes at most: what the other side has said that it allows
+    last_cut_token: int = 0  # jobs claimed up to this token have had their say about the pace
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
-    wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
-    ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: what was charged till then never returns
-    told: int = 0  # what people have heard of the budget in this period; see core.news
+    reserved_for: int = 0  # what the first job that did not fit needs: till then nobody passes it
+    rule_changed_at_ms: int = (
+        0  # when its rule was changed, or its rate reset: what was charged till then never returns
+    )
+    announced_marks: int = 0  # what people have heard of the budget in this period; see core.news
     by_hand: bool = False  # somebody opened it; what its probe finds ends that
 
     @property

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from limpet.core.errors import InvalidOption
-from limpet.core.gate import FULL, BreakerRule, GateRule
+from limpet.core.gate import FULL_PACE, BreakerRule, GateRule
 from limpet.core.limits.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
 from limpet.core.limits.unit import PLAIN, checked_unit, stored_unit
 from limpet.core.tasks.template import MAX_KEY_CHARS, Template
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.storable import is_storable
 
-_TENTH: Final = FULL // 10
+_TENTH: Final = FULL_PACE // 10
 _HUNDREDFOLD: Final = 100
 _SLOWEST_CLIMB_MS: Final = 86_400_000
 _MOST_CALLS: Final = 1_000_000
@@ -114,7 +114,7 @@ class Limit:
             concurrency=self.concurrency,
             interval_us=self._interval_us,
             burst=self._burst,
-            learns=self.learns,
+            default_for_429=self.learns,
             floor=self._floor,
             climb_ms=self._climb_ms,
         )
@@ -130,7 +130,7 @@ class Limit:
 
 def usual_floor(interval_us: int | None, concurrency: int | None) -> int:
     """The slowest pace of an adaptive limit that names none: a tenth of its rate, or one job at once."""
-    return _TENTH if interval_us is not None else max(1, -(-FULL // (concurrency or 1)))
+    return _TENTH if interval_us is not None else max(1, -(-FULL_PACE // (concurrency or 1)))
 
 
 def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its own") -> int:
@@ -141,7 +141,7 @@ def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its
             f"{what} must be a rate from a hundredth of {rate} to {rate}",
             fix="name the slowest rate that it may fall to, such as a tenth of rate=; or adaptive=True",
         )
-    return max(1, FULL * interval_us // slowest_us)
+    return max(1, FULL_PACE * interval_us // slowest_us)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from limpet.core.endings.answer import bodies_of, headers_of, peek
-from limpet.core.gate import FULL, GateRule
+from limpet.core.gate import FULL_PACE, GateRule
 from limpet.core.text.duration import LONGEST_WAIT_MS
 
 _GO: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d)")
@@ -51,7 +51,7 @@ def ceiling_of(rule: GateRule, per_minute: int) -> int | None:
     """
     if rule.floor is None or rule.interval_us is None:
         return None
-    return max(1, min(FULL, per_minute * rule.interval_us * FULL // _MINUTE_US))
+    return max(1, min(FULL_PACE, per_minute * rule.interval_us * FULL_PACE // _MINUTE_US))
 
 
 def retry_after_ms(error: object, now_ms: int | None = None) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from limpet.core.gate import FOREVER_MS, FULL
+from limpet.core.gate import FOREVER_MS, FULL_PACE
 from limpet.core.jobs.view import Entry
 from limpet.core.limits.budget import base_of
 from limpet.core.limits.unit import amount_text, public_amount, public_unit
@@ -33,7 +33,7 @@ def facts_of(entry: Entry) -> dict[str, Any]:
     if unit:
         found["unit"] = unit
     if isinstance(found.get("pace"), int):
-        found["percent"] = found.pop("pace") * 100 / FULL
+        found["percent"] = found.pop("pace") * 100 / FULL_PACE
     if isinstance(until_ms, int):
         found["until"] = None if until_ms >= FOREVER_MS else iso(until_ms)
     return {"key": key, **found} if key else found
@@ -83,7 +83,7 @@ def event_text(entry: Entry) -> str:
 
 def percent_text(pace: int) -> str:
     """A pace as people read it: thousandths as percent."""
-    return f"{pace * 100 / FULL:g} %"
+    return f"{pace * 100 / FULL_PACE:g} %"
 
 
 class _Facts(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.gate import Gate, left
+from limpet.core.gate import Gate, budget_left
 from limpet.core.jobs.view import Entry
 
 MARKS: Final = {1: 50, 2: 80, 4: 100}  # percent of a budget, by the bit of Gate.told that says so
@@ -24,16 +24,16 @@ def news(before: Gate | None, after: Gate, now_ms: int) -> Iterator[Entry]:
         yield _event("breaker.closed", now_ms, after)
     if after.held_until_ms > now_ms >= before.held_until_ms:
         yield _event("limit.held", now_ms, after, until_ms=after.held_until_ms)
-    if after.rule.floor is not None and after.cut_token > before.cut_token:
+    if after.rule.floor is not None and after.last_cut_token > before.last_cut_token:
         yield _event("limit.slowed", now_ms, after, pace=after.pace)
     cap = after.rule.cap
     if cap is not None and _level(before) != _level(after):
-        spent, new = cap - left(after, now_ms), _told(before, after, cap, now_ms) & ~_heard(before, after)
+        spent, new = cap - budget_left(after, now_ms), _marks(before, after, cap, now_ms) & ~_announced(before, after)
         for bit, percent in MARKS.items():
             if new & bit:
                 yield _event("budget.reached", now_ms, after, percent=percent, spent=spent, cap=cap)
         if new & SHORT:
-            yield _event("budget.short", now_ms, after, wants=after.wants, spent=spent, cap=cap)
+            yield _event("budget.short", now_ms, after, wants=after.reserved_for, spent=spent, cap=cap)
 
 
 def marked(before: Gate | None, after: Gate, now_ms: int) -> Gate:
@@ -44,24 +44,24 @@ def marked(before: Gate | None, after: Gate, now_ms: int) -> Gate:
     cap, before = after.rule.cap, before or Gate(after.rule)
     if cap is None or _level(before) == _level(after):
         return after
-    return replace(after, told=_told(before, after, cap, now_ms))
+    return replace(after, announced_marks=_marks(before, after, cap, now_ms))
 
 
 def _level(gate: Gate) -> tuple[int | None, ...]:
     """What can be news about a budget."""
-    return gate.rule.cap, gate.period_ms, gate.spent, gate.wants
+    return gate.rule.cap, gate.period_ms, gate.spent, gate.reserved_for
 
 
-def _told(before: Gate, after: Gate, cap: int, now_ms: int) -> int:
-    spent = cap - left(after, now_ms)
+def _marks(before: Gate, after: Gate, cap: int, now_ms: int) -> int:
+    spent = cap - budget_left(after, now_ms)
     reached = sum(bit for bit, percent in MARKS.items() if spent * 100 >= percent * cap)
-    kept = _heard(before, after) if before.rule.cap == cap else 0
-    return kept | reached | (SHORT if after.wants else 0)
+    kept = _announced(before, after) if before.rule.cap == cap else 0
+    return kept | reached | (SHORT if after.reserved_for else 0)
 
 
-def _heard(before: Gate, after: Gate) -> int:
-    """What people had heard before, in the period that is counted now."""
-    return before.told if before.period_ms == after.period_ms else 0
+def _announced(before: Gate, after: Gate) -> int:
+    """The marks that were announced before, in the period that is counted now."""
+    return before.announced_marks if before.period_ms == after.period_ms else 0
 
 
 def _event(kind: str, now_ms: int, gate: Gate, **facts: int) -> Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from limpet.core.gate import FOREVER_MS, FULL, LOTS, MOST, RAMP_JOBS
+from limpet.core.gate import FOREVER_MS, FULL_PACE, MOST, RAMP_JOBS, UNLIMITED
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES
 from limpet.core.jobs.state import STATES
@@ -62,15 +62,15 @@ NAMES: Final[dict[str, int]] = {
     **_numbered("FLOOR GRAPH SWEEP FOLD LOG DOOR PRUNE DEPTH", 1),
     # What is left of a job that is not whole.
     **_numbered("ONLY_BODY ONLY_PLACE ONLY_TRACES", 1),
-    # Bits of a gate's `told`: the marks of its budget, and that a job waits for it.
+    # Bits of a gate's `announced_marks`: the marks of its budget, and that a job waits for it.
     **{f"MARK_{percent}": bit for bit, percent in MARKS.items()},
     "SHORT": SHORT,
     # Bounds that core has, too.
     "URGENT": URGENT,
     "LEAST_URGENT": LEAST_URGENT,
-    "LOTS": LOTS,
+    "UNLIMITED": UNLIMITED,
     "MOST": MOST,
-    "FULL": FULL,
+    "FULL_PACE": FULL_PACE,
     "RAMP_JOBS": RAMP_JOBS,
     "FOREVER_MS": FOREVER_MS,
     "MAX_EVENTS": MAX_EVENTS,

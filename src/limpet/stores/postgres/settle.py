@@ -125,7 +125,7 @@ async def settle(
     now_ms: int | None,
     spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
 ) -> list[Settled]:
-    """Apply each transition whose token still holds its job; `spent` is what jobs cost in truth."""
+    """Apply each transition whose token still holds its job; `spent` is what jobs actually cost."""
     if not transitions:
         return []
     values = (session, seq, *columns(transitions, spent), now_ms)

@@ -79,7 +79,7 @@ async def settle(
 def _accounts(
     transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
 ) -> tuple[list[bytes], list[bytes]]:
-    """The group that says what jobs cost in truth, and its body: by the places of their transitions."""
+    """The group that says what jobs actually cost, and its body: by the places of their transitions."""
     places = [
         (place, {unit: min(cost, MOST_COST) for unit, cost in spent[transition.id].items()})
         for place, transition in enumerate(transitions, 1)

@@ -47,7 +47,7 @@ class GivingBack:
                 continue
             if effect.verdict == "failed" and (taken.probe or gate.rule.breaker is not None):
                 failed_at.append(gate.key)
-            real = actual_cost(effect, gate.rule, spent)
+            actual = actual_cost(effect, gate.rule, spent)
             returned = self.returned.setdefault(gate.key, Counter())
             after = give_back(
                 gate,
@@ -57,10 +57,10 @@ class GivingBack:
                 unstarted=effect.refund == "all",
                 now_ms=self.tx.now_ms,
                 charged_at_ms=claimed_ms,
-                real=real,
-                beside=returned,
+                actual_cost=actual,
+                refunded_in_this_batch=returned,
             )
-            returned[claimed_ms] += returned_us(gate, taken, real, claimed_ms)
+            returned[claimed_ms] += returned_us(gate, taken, actual, claimed_ms)
             self.tx.put_gate(after)
         return failed_at
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from limpet.core.gate import give_up
+from limpet.core.gate import stop_waiting
 from limpet.core.jobs.job import Lane
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite.tx import KNOWN_LANES, READY, SCHEDULED, Tx
@@ -69,7 +69,7 @@ def leave_line(tx: Tx, lane: Lane, packed: bytes | None) -> None:
     keys = (*lane.class_gates, *lane.lane_gates)
     tx.load_gates(keys)
     for gate in filter(None, map(tx.gate, keys)):
-        after = give_up(gate, extra.cost_in(gate.rule.unit))
+        after = stop_waiting(gate, extra.cost_in(gate.rule.unit))
         if after is not gate:
             tx.put_gate(after)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.errors import StoreCorrupt
-from limpet.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
+from limpet.core.gate import UNLIMITED, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
 from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy
 from limpet.core.jobs.lease import Claimed, ClaimRequest
 from limpet.core.limits.fair import Turn, places, share
@@ -209,7 +209,7 @@ class Taking:
         rooms = []
         for lane_id in {each.kind: each.id for each in candidates}.values():
             lane = self.tx.lane(lane_id)
-            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=LOTS)
+            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=UNLIMITED)
             rooms.append(min(free, self.slots) if self._must_start(lane) else free)
         return max(1, min(count, *rooms)) if max(rooms) < count else count
 
@@ -291,7 +291,7 @@ class Taking:
 
     def _room(self, lane: Lane) -> int:
         gates = self._gates((*lane.class_gates, *lane.lane_gates))
-        return min((room(gate, self.tx.now_ms) for gate in gates), default=LOTS)
+        return min((room(gate, self.tx.now_ms) for gate in gates), default=UNLIMITED)
 
     def _park(self, candidate: Candidate, lane: Lane) -> None:
         """A lane stopped by a gate of its own waits there; the others it passed are looked at again."""

@@ -34,7 +34,7 @@ end
 
 -- Add the jobs that the session holds and someone wants cancelled: id and token of each.
 local function add_unwanted(answer)
-  local ids, held = {}, sessions.jobs(sessions.tokens(session), base.LOTS)
+  local ids, held = {}, sessions.jobs(sessions.tokens(session), base.UNLIMITED)
   for i, job in ipairs(held) do
     ids[i] = job.id
   end

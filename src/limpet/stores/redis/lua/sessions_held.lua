@@ -10,7 +10,7 @@ if refused then
   return refused
 end
 local answer = {}
-for _, r in ipairs(sessions.records(sessions.tokens(ARGV[2]), base.LOTS)) do
+for _, r in ipairs(sessions.records(sessions.tokens(ARGV[2]), base.UNLIMITED)) do
   answer[#answer + 1] = r.id
   answer[#answer + 1] = base.text(record.hold(r.running))
   answer[#answer + 1] = r.lost

@@ -10,7 +10,7 @@ if refused then
   return refused
 end
 tx.insist()
-local records, vanished = sessions.all(sessions.tokens(ARGV[2]), base.LOTS)
+local records, vanished = sessions.all(sessions.tokens(ARGV[2]), base.UNLIMITED)
 effect.all(records, vanished, ARGV[2], MADE.left)
 sessions.forget(ARGV[2])
 tx.finish()

@@ -3,7 +3,7 @@
 -- Keys: meta, and those of its modules.
 -- Args: now · session · seq · finished jobs to keep per queue · the groups of transitions (GROUP) ·
 --   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
---   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
+--   actually: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
 --   s success · S success: its result · e any other: its effect, msgpack (core/endings/effect.py)
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 --   Behind them, if any of the gates is shut at which these failed, or that they held: msgpack [[place of the transition,

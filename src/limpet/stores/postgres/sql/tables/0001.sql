@@ -227,7 +227,7 @@ CREATE TABLE lp.gate (
   concurrency bigint, -- rule: how many jobs may run at once; NULL: any number
   interval_us bigint, -- rule: a rate gives one token each so many microseconds; NULL: no rate
   burst bigint NOT NULL DEFAULT 1, -- rule: tokens that the bucket of the rate holds
-  learns boolean NOT NULL DEFAULT false, -- rule: a 429 without a key holds this limit
+  default_for_429 boolean NOT NULL DEFAULT false, -- rule: a 429 without a key holds this limit
   breaker_failures bigint, -- rule: so many failures open the breaker; NULL: no breaker
   breaker_within_ms bigint, -- rule: within this time
   breaker_cooldown_ms bigint, -- rule: open for so long after a probe failed
@@ -254,15 +254,15 @@ CREATE TABLE lp.gate (
   open_until_ms bigint NOT NULL DEFAULT 0, -- breaker: open until then; 0: closed; in the past: it waits for a probe
   probe_token bigint NOT NULL DEFAULT 0, -- breaker: the lease of the job that probes; 0: none does
   opened bigint NOT NULL DEFAULT 0, -- breaker: how often it was opened
-  pace bigint NOT NULL DEFAULT :FULL, -- the pace after the last pushback, in thousandths
+  pace bigint NOT NULL DEFAULT :FULL_PACE, -- the pace after the last pushback, in thousandths
   paced_at_ms bigint NOT NULL DEFAULT 0, -- from when on it climbs
-  ceiling bigint NOT NULL DEFAULT :FULL, -- the fastest pace that an operator allows, in thousandths
-  cut_token bigint NOT NULL DEFAULT 0, -- jobs with an older token slow it down no more
+  ceiling bigint NOT NULL DEFAULT :FULL_PACE, -- the fastest pace that an operator allows, in thousandths
+  last_cut_token bigint NOT NULL DEFAULT 0, -- jobs with an older token slow it down no more
   period_ms bigint NOT NULL DEFAULT 0, -- budget: when the period began that is counted
   spent bigint NOT NULL DEFAULT 0, -- budget: spent or reserved in it
-  wants bigint NOT NULL DEFAULT 0, -- budget: what the first job that did not fit needs; 0: none
-  ruled_at_ms bigint NOT NULL DEFAULT 0, -- when the rule was last changed
-  told bigint NOT NULL DEFAULT 0, -- budget: events of this period that are logged, one bit each
+  reserved_for bigint NOT NULL DEFAULT 0, -- budget: what the first job that did not fit needs; 0: none
+  rule_changed_at_ms bigint NOT NULL DEFAULT 0, -- when the rule was last changed
+  announced_marks bigint NOT NULL DEFAULT 0, -- budget: events of this period that are logged, one bit each
   by_hand boolean NOT NULL DEFAULT false, -- breaker: an operator opened it
   opens_ms bigint -- when lanes that wait here may go on; NULL: not known, or none waits
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
@@ -589,7 +589,7 @@ CREATE TYPE lp.claim_gate AS (
   places bigint, tokens bigint, money bigint, -- how many jobs, starts and how much of its budget
   n integer, spent bigint, -- taken: so many jobs, which cost so much together
   first integer, -- the place of the first of them among all jobs that the claim takes; NULL: none yet
-  wants bigint, -- what a job that did not fit its budget needs; NULL: all did
+  reserved_for bigint, -- what a job that did not fit its budget needs; NULL: all did
   must boolean, -- jobs that pass must start at once; NULL: its row is not locked
   held boolean, -- another transaction has locked it
   key text,
@@ -606,7 +606,7 @@ CREATE TYPE lp.lane_ask AS (
   charge jsonb, units text[], -- what a job of cost 1 is charged, and the unit of each of these charges
   first integer, passed integer, -- what came of it: the place of its first job among those seen, and how many pass
   sums bigint[], -- what those cost together at each of its gates; NULL: 1 each
-  wants bigint[] -- what the next job needs of each of its budgets, where nothing else stops it
+  reserved_for bigint[] -- what the next job needs of each of its budgets, where nothing else stops it
 );
 
 -- Running jobs as a worker needs them.

@@ -9,33 +9,33 @@ DECLARE
   v_ms bigint := greatest(0, p_now - p_gate.paced_at_ms);
 BEGIN
   IF p_gate.floor IS NULL THEN
-    RETURN least(:FULL, p_gate.pace + v_ms / 10);
+    RETURN least(:FULL_PACE, p_gate.pace + v_ms / 10);
   END IF;
-  RETURN least(:FULL, greatest(p_gate.floor, least(p_gate.ceiling, p_gate.pace + v_ms * :FULL / greatest(1, p_gate.climb_ms))));
+  RETURN least(:FULL_PACE, greatest(p_gate.floor, least(p_gate.ceiling, p_gate.pace + v_ms * :FULL_PACE / greatest(1, p_gate.climb_ms))));
 END $$;
 
 -- So many at this pace; a product would be too large.
 CREATE OR REPLACE FUNCTION lp.at_pace(p_count bigint, p_pace bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT p_count / :FULL * p_pace + p_count % :FULL * p_pace / :FULL
+  SELECT p_count / :FULL_PACE * p_pace + p_count % :FULL_PACE * p_pace / :FULL_PACE
 $$;
 
 -- Whether a gate without numbers climbs: somebody pushed it back, and it counts those who start until it is done.
 CREATE OR REPLACE FUNCTION lp.gate_climbs(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT (p_gate).pace < :FULL AND (p_gate).concurrency IS NULL AND (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL
-    AND lp.gate_pace(p_gate, p_now) < :FULL
+  SELECT (p_gate).pace < :FULL_PACE AND (p_gate).concurrency IS NULL AND (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL
+    AND lp.gate_pace(p_gate, p_now) < :FULL_PACE
 $$;
 
 -- Whether a gate counts those who pass: they are never held ahead of time.
 CREATE OR REPLACE FUNCTION lp.gate_counts(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
-    OR ((p_gate).pace < :FULL AND lp.gate_climbs(p_gate, p_now))
+    OR ((p_gate).pace < :FULL_PACE AND lp.gate_climbs(p_gate, p_now))
 $$;
 
 -- How many jobs may run at once at the pace that the gate goes now: one, unless none ever may. NULL: as many as there are.
 -- A gate without numbers has climbed to 20 (RAMP_JOBS) before it counts nobody again.
 CREATE OR REPLACE FUNCTION lp.gate_slots(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).pace = :FULL AND (p_gate).ceiling = :FULL THEN (p_gate).concurrency
+    WHEN (p_gate).pace = :FULL_PACE AND (p_gate).ceiling = :FULL_PACE THEN (p_gate).concurrency
     WHEN (p_gate).concurrency IS NOT NULL THEN
       greatest(least(1, (p_gate).concurrency), lp.at_pace((p_gate).concurrency, lp.gate_pace(p_gate, p_now)))
     WHEN lp.gate_climbs(p_gate, p_now) THEN greatest(1, lp.at_pace(:RAMP_JOBS, lp.gate_pace(p_gate, p_now)))
@@ -46,24 +46,24 @@ $$;
 CREATE OR REPLACE FUNCTION lp.gate_climbed_at(p_gate lp.gate) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_wanted bigint := CASE
-    WHEN p_gate.concurrency IS NULL THEN least(:FULL, ceil((p_gate.used + 1) * :FULL::numeric / :RAMP_JOBS)) -- then it counts nobody
-    WHEN p_gate.used < p_gate.concurrency THEN ceil((p_gate.used + 1) * :FULL::numeric / p_gate.concurrency)
+    WHEN p_gate.concurrency IS NULL THEN least(:FULL_PACE, ceil((p_gate.used + 1) * :FULL_PACE::numeric / :RAMP_JOBS)) -- then it counts nobody
+    WHEN p_gate.used < p_gate.concurrency THEN ceil((p_gate.used + 1) * :FULL_PACE::numeric / p_gate.concurrency)
   END;
   v_ms bigint := (v_wanted - p_gate.pace) * CASE WHEN p_gate.floor IS NULL THEN 10000 ELSE least(p_gate.climb_ms, :FOREVER_MS) END;
 BEGIN
   RETURN CASE
     WHEN p_gate.floor IS NULL OR v_wanted <= greatest(p_gate.floor, p_gate.ceiling) THEN
-      p_gate.paced_at_ms + CASE WHEN v_ms > 0 THEN (v_ms + :FULL - 1) / :FULL ELSE v_ms / :FULL END
+      p_gate.paced_at_ms + CASE WHEN v_ms > 0 THEN (v_ms + :FULL_PACE - 1) / :FULL_PACE ELSE v_ms / :FULL_PACE END
   END;
 END $$;
 
 -- Whether a rate may go slower than it is declared.
 CREATE OR REPLACE FUNCTION lp.gate_is_slow(p_gate lp.gate) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT (p_gate).floor IS NOT NULL AND ((p_gate).pace <> :FULL OR (p_gate).ceiling <> :FULL)
+  SELECT (p_gate).floor IS NOT NULL AND ((p_gate).pace <> :FULL_PACE OR (p_gate).ceiling <> :FULL_PACE)
 $$;
 
 -- How many jobs of cost 1 such a rate admits now: each takes more of a token.
-CREATE OR REPLACE FUNCTION lp.gate_slow_starts(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_slow_rate_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_tokens bigint := lp.gate_tokens(p_gate, p_now);
 BEGIN
@@ -73,7 +73,7 @@ END $$;
 -- And how long (us) what one takes needs to come back; MOST at most.
 CREATE OR REPLACE FUNCTION lp.gate_slow_interval(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-  RETURN least(ceil(p_gate.interval_us * :FULL::numeric / greatest(1, lp.gate_pace(p_gate, p_now))), :MOST);
+  RETURN least(ceil(p_gate.interval_us * :FULL_PACE::numeric / greatest(1, lp.gate_pace(p_gate, p_now))), :MOST);
 END $$;
 
 -- How long (us) what a job of cost 1 was charged then needs to come back, or less: the pace before a cut, or under a ceiling,
@@ -81,13 +81,13 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_charged_interval(p_gate lp.gate, p_charged_at bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-  IF p_charged_at <= p_gate.ruled_at_ms THEN
+  IF p_charged_at <= p_gate.rule_changed_at_ms THEN
     RETURN 0;
   END IF;
   IF p_gate.floor IS NULL OR p_charged_at <= p_gate.paced_at_ms THEN
     RETURN p_gate.interval_us;
   END IF;
-  p_gate.ceiling := :FULL;
+  p_gate.ceiling := :FULL_PACE;
   RETURN lp.gate_slow_interval(p_gate, p_charged_at);
 END $$;
 
@@ -104,11 +104,11 @@ BEGIN
       least(p_gate.held_until_ms * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us), :MOST)
     );
   END IF;
-  IF p_token > p_gate.cut_token THEN
+  IF p_token > p_gate.last_cut_token THEN
     p_gate.pace := CASE WHEN p_gate.floor IS NULL THEN 0 ELSE greatest(p_gate.floor, lp.gate_pace(p_gate, p_now) / 2) END;
     p_gate.paced_at_ms := p_gate.held_until_ms;
-    p_gate.cut_token := (p_now + 1) * :TOKENS_PER_MS - 1;
-  ELSIF p_gate.pace < :FULL THEN
+    p_gate.last_cut_token := (p_now + 1) * :TOKENS_PER_MS - 1;
+  ELSIF p_gate.pace < :FULL_PACE THEN
     p_gate.paced_at_ms := greatest(p_gate.paced_at_ms, p_gate.held_until_ms);
   END IF;
   RETURN p_gate;

@@ -1,4 +1,4 @@
--- Promise: the arithmetic of budgets and of real costs, as core/gate and core/limits/period.py have it, number for number;
+-- Promise: the arithmetic of budgets and of actual costs, as core/gate and core/limits/period.py have it, number for number;
 -- nothing is read or written. Inputs: a gate, the engine's time in ms, costs of the gate's unit. Answer: numbers, or the
 -- gate as it is afterwards. Relies on: nothing. Few gates are budgets: what only they need is not written into the
 -- expression that calls it.
@@ -31,20 +31,20 @@ BEGIN
 END $$;
 
 -- What is left of the budget in this period; below zero when jobs cost more than they had reserved.
-CREATE OR REPLACE FUNCTION lp.gate_left(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_budget_left(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   RETURN CASE
-    WHEN p_gate.cap IS NULL THEN :LOTS
+    WHEN p_gate.cap IS NULL THEN :UNLIMITED
     WHEN lp.gate_is_current(p_gate, p_now) THEN p_gate.cap - p_gate.spent
     ELSE p_gate.cap
   END;
 END $$;
 
 -- The same, unless somebody waits for more than that: a large job is not starved by smaller ones.
-CREATE OR REPLACE FUNCTION lp.gate_money(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_budget_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_left bigint := lp.gate_left(p_gate, p_now);
-  v_wanted bigint := CASE WHEN lp.gate_is_current(p_gate, p_now) THEN p_gate.wants ELSE 0 END;
+  v_left bigint := lp.gate_budget_left(p_gate, p_now);
+  v_wanted bigint := CASE WHEN lp.gate_is_current(p_gate, p_now) THEN p_gate.reserved_for ELSE 0 END;
 BEGIN
   RETURN CASE WHEN v_left >= v_wanted THEN v_left ELSE 0 END;
 END $$;
@@ -54,8 +54,8 @@ CREATE OR REPLACE FUNCTION lp.falls_short(p_money bigint, p_cost bigint) RETURNS
   SELECT CASE WHEN p_money < greatest(1, p_cost) THEN greatest(1, p_cost) END
 $$;
 
--- The gate after so much of its budget was reserved. p_wants: what the first job that did not fit needs; 0: all did.
-CREATE OR REPLACE FUNCTION lp.gate_reserve(p_gate lp.gate, p_cost bigint, p_wants bigint, p_now bigint) RETURNS lp.gate
+-- The gate after so much of its budget was reserved. p_reserved_for: what the first job that did not fit needs; 0: all did.
+CREATE OR REPLACE FUNCTION lp.gate_reserve(p_gate lp.gate, p_cost bigint, p_reserved_for bigint, p_now bigint) RETURNS lp.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_began bigint := lp.period_began(p_gate.period, p_now);
@@ -65,13 +65,13 @@ BEGIN
   END IF;
   p_gate.spent := least(CASE WHEN p_gate.period_ms >= v_began THEN p_gate.spent ELSE 0 END + p_cost, :MOST);
   p_gate.period_ms := greatest(p_gate.period_ms, v_began);
-  p_gate.wants := p_wants;
+  p_gate.reserved_for := p_reserved_for;
   RETURN p_gate;
 END $$;
 
 -- What a job cost at a gate by its own account (spent: {unit: how much}); NULL: what was counted stands. One that was
 -- put off (unfinished) will reserve again, so a budget gets back what it does not own up to.
-CREATE OR REPLACE FUNCTION lp.gate_real(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION lp.gate_reported_cost(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).interval_us IS NULL AND (p_gate).period IS NULL THEN NULL

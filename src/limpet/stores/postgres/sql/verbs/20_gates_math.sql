@@ -3,7 +3,7 @@
 -- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
--- Room of a gate that stops nobody: 2^30 (LOTS). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
+-- Room of a gate that stops nobody: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
 -- a gate counts to: 2^53 - 1 (MOST).
 
 -- A product, or MOST: a wild rule must not stop those who claim.
@@ -17,24 +17,24 @@ $$;
 -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
 CREATE OR REPLACE FUNCTION lp.gate_tokens(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).interval_us IS NULL THEN :LOTS
+    WHEN (p_gate).interval_us IS NULL THEN :UNLIMITED
     WHEN (p_gate).full_at_us <= p_now * 1000 THEN (p_gate).burst
     ELSE (p_gate).burst - ((p_gate).full_at_us - p_now * 1000 - 1) / (p_gate).interval_us - 1
   END
 $$;
 
 -- How many jobs of cost 1 the rate admits now. One that costs more takes the place of as many as it costs.
-CREATE OR REPLACE FUNCTION lp.gate_starts(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE WHEN lp.gate_is_slow(p_gate) THEN lp.gate_slow_starts(p_gate, p_now) ELSE lp.gate_tokens(p_gate, p_now) END
+CREATE OR REPLACE FUNCTION lp.gate_rate_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN lp.gate_is_slow(p_gate) THEN lp.gate_slow_rate_room(p_gate, p_now) ELSE lp.gate_tokens(p_gate, p_now) END
 $$;
 
--- How many jobs the gate admits now, whatever they cost; LOTS when it has no say. (least passes over what is NULL.)
+-- How many jobs the gate admits now, whatever they cost; UNLIMITED when it has no say. (least passes over what is NULL.)
 CREATE OR REPLACE FUNCTION lp.gate_places(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
       CASE
-        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = :FULL OR NOT lp.gate_climbs(p_gate, p_now)) THEN :LOTS
+        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = :FULL_PACE OR NOT lp.gate_climbs(p_gate, p_now)) THEN :UNLIMITED
         ELSE greatest(0, lp.gate_slots(p_gate, p_now) - (p_gate).used)
       END,
       CASE
@@ -46,14 +46,14 @@ CREATE OR REPLACE FUNCTION lp.gate_places(p_gate lp.gate, p_now bigint) RETURNS 
   END
 $$;
 
--- How many jobs of cost 1 the gate admits now; LOTS when it has no say.
+-- How many jobs of cost 1 the gate admits now; UNLIMITED when it has no say.
 CREATE OR REPLACE FUNCTION lp.gate_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
       lp.gate_places(p_gate, p_now),
-      CASE WHEN (p_gate).interval_us IS NOT NULL THEN lp.gate_starts(p_gate, p_now) END,
-      CASE WHEN (p_gate).cap IS NOT NULL THEN lp.gate_money(p_gate, p_now) END
+      CASE WHEN (p_gate).interval_us IS NOT NULL THEN lp.gate_rate_room(p_gate, p_now) END,
+      CASE WHEN (p_gate).cap IS NOT NULL THEN lp.gate_budget_room(p_gate, p_now) END
     )
   END
 $$;
@@ -77,7 +77,7 @@ CREATE OR REPLACE FUNCTION lp.gate_opens_at(p_gate lp.gate, p_now bigint) RETURN
       CASE WHEN (p_gate).interval_us IS NOT NULL THEN
         (greatest(0, (p_gate).full_at_us - lp.gate_times((p_gate).burst - 1, (p_gate).interval_us)) + 999) / 1000
       END,
-      CASE WHEN (p_gate).cap IS NOT NULL AND lp.gate_money(p_gate, p_now) <= 0 THEN
+      CASE WHEN (p_gate).cap IS NOT NULL AND lp.gate_budget_room(p_gate, p_now) <= 0 THEN
         lp.period_ends((p_gate).period, greatest(p_now, (p_gate).period_ms))
       END
     )
@@ -93,7 +93,7 @@ BEGIN
   );
 END $$;
 
--- How many jobs from the front of the costs pass, with so many places, starts (gate_starts) and so much money (NULL: no
+-- How many jobs from the front of the costs pass, with so many places, starts (gate_rate_room) and so much money (NULL: no
 -- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
 CREATE OR REPLACE FUNCTION lp.admitted(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -231,22 +231,22 @@ BEGIN
   RETURN p_gate;
 END $$;
 
--- For how long (us) the rate would have stood for what a job was charged and did not cost; p_real NULL: it cost that.
-CREATE OR REPLACE FUNCTION lp.gate_returned(p_gate lp.gate, p_taken jsonb, p_real bigint, p_charged_at bigint) RETURNS bigint
+-- For how long (us) the rate would have stood for what a job was charged and did not cost; p_actual_cost NULL: it cost that.
+CREATE OR REPLACE FUNCTION lp.gate_returned(p_gate lp.gate, p_taken jsonb, p_actual_cost bigint, p_charged_at bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_cost bigint := p_taken -> :CHARGE_COST;
 BEGIN
-  IF p_gate.interval_us IS NULL OR p_real IS NULL OR p_real >= v_cost THEN
+  IF p_gate.interval_us IS NULL OR p_actual_cost IS NULL OR p_actual_cost >= v_cost THEN
     RETURN 0;
   END IF;
-  RETURN lp.gate_times(v_cost - p_real, lp.gate_charged_interval(p_gate, p_charged_at));
+  RETURN lp.gate_times(v_cost - p_actual_cost, lp.gate_charged_interval(p_gate, p_charged_at));
 END $$;
 
 -- What a rate gets back (us) of all that was returned in one settlement: when it was charged, and for how long. Since it
 -- was charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood
 -- still since the first. Those for which time has brought back more than they were charged stay out of it.
-CREATE OR REPLACE FUNCTION lp.set_off(p_ats bigint[], p_returned bigint[], p_now bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION lp.refundable_us(p_ats bigint[], p_returned bigint[], p_now bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF cardinality(p_ats) = 1 THEN -- most often they were claimed together
@@ -259,35 +259,35 @@ BEGIN
   );
 END $$;
 
--- The gate after a job that had reserved p_cost turned out to cost p_real. A rate gets back only what time has not given
--- back already (p_back, see set_off). A budget is corrected in the period that was charged, as long as it lasts. What has
+-- The gate after a job that had reserved p_cost turned out to cost p_actual_cost. A rate gets back only what time has not given
+-- back already (p_back, see refundable_us). A budget is corrected in the period that was charged, as long as it lasts. What has
 -- reached MOST stays there: how much was cut off is not known, and what comes back would forgive what others took.
 CREATE OR REPLACE FUNCTION lp.gate_correct(
-  p_gate lp.gate, p_cost bigint, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
+  p_gate lp.gate, p_cost bigint, p_actual_cost bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-  IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
-    p_gate.full_at_us := lp.gate_full_at(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
+  IF p_gate.interval_us IS NOT NULL AND p_actual_cost > p_cost THEN
+    p_gate.full_at_us := lp.gate_full_at(p_gate, p_actual_cost - p_cost, p_gate.interval_us, p_now);
   ELSIF p_gate.interval_us IS NOT NULL AND p_gate.full_at_us < :MOST THEN
     p_gate.full_at_us := greatest(0, p_gate.full_at_us - p_back);
   END IF;
   IF p_gate.period_ms = lp.period_began(p_gate.period, coalesce(p_charged_at, p_now)) AND p_gate.spent < :MOST THEN
-    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), :MOST);
+    p_gate.spent := least(greatest(0, p_gate.spent + p_actual_cost - p_cost), :MOST);
   END IF;
   RETURN p_gate;
 END $$;
 
--- The gate after a job that was charged p_taken has ended. Slots always return; what was counted stays, unless its real
+-- The gate after a job that was charged p_taken has ended. Slots always return; what was counted stays, unless its actual
 -- cost is known (0: it never started; p_back: what its rate gets back). Only ok and failed teach a breaker.
 CREATE OR REPLACE FUNCTION lp.gate_give_back(
-  p_gate lp.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
+  p_gate lp.gate, p_taken jsonb, p_token bigint, p_verdict text, p_actual_cost bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.used > 0 AND (p_taken -> :CHARGE_SLOT)::boolean THEN
     p_gate.used := p_gate.used - 1;
   END IF;
-  IF p_real IS NOT NULL THEN
-    p_gate := lp.gate_correct(p_gate, (p_taken -> :CHARGE_COST)::bigint, p_real, p_now, p_charged_at, p_back);
+  IF p_actual_cost IS NOT NULL THEN
+    p_gate := lp.gate_correct(p_gate, (p_taken -> :CHARGE_COST)::bigint, p_actual_cost, p_now, p_charged_at, p_back);
   END IF;
   IF p_gate.probe_token <> p_token OR NOT (p_taken -> :CHARGE_PROBE)::boolean THEN
     IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' THEN
@@ -310,8 +310,8 @@ CREATE OR REPLACE FUNCTION lp.gate_is_blank(p_gate lp.gate, p_now bigint) RETURN
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
     AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
-    AND ((p_gate).spent = 0 AND (p_gate).told = 0 OR NOT lp.gate_is_current(p_gate, p_now))
-    AND (p_gate).ceiling = :FULL AND ((p_gate).pace = :FULL OR lp.gate_pace(p_gate, p_now) = :FULL)
+    AND ((p_gate).spent = 0 AND (p_gate).announced_marks = 0 OR NOT lp.gate_is_current(p_gate, p_now))
+    AND (p_gate).ceiling = :FULL_PACE AND ((p_gate).pace = :FULL_PACE OR lp.gate_pace(p_gate, p_now) = :FULL_PACE)
     AND CASE -- what its breaker has counted can open it no more
       WHEN (p_gate).breaker_failures IS NULL THEN true
       WHEN (p_gate).breaker_rate IS NULL THEN p_now - (p_gate).breaker_within_ms >= ALL ((p_gate).failed_at_ms)

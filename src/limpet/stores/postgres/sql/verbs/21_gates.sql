@@ -11,7 +11,7 @@ DECLARE
 BEGIN
   v_gate.key := p_key;
   v_gate.burst := 1;
-  v_gate.learns := false;
+  v_gate.default_for_429 := false;
   v_gate.declared := true;
   v_gate.draining := false;
   v_gate.used := 0;
@@ -25,14 +25,14 @@ BEGIN
   v_gate.unit := '';
   v_gate.period_ms := 0;
   v_gate.spent := 0;
-  v_gate.wants := 0;
+  v_gate.reserved_for := 0;
   v_gate.climb_ms := 60000;
-  v_gate.pace := :FULL;
+  v_gate.pace := :FULL_PACE;
   v_gate.paced_at_ms := 0;
-  v_gate.ceiling := :FULL;
-  v_gate.cut_token := 0;
-  v_gate.ruled_at_ms := 0;
-  v_gate.told := 0;
+  v_gate.ceiling := :FULL_PACE;
+  v_gate.last_cut_token := 0;
+  v_gate.rule_changed_at_ms := 0;
+  v_gate.announced_marks := 0;
   v_gate.by_hand := false;
   RETURN v_gate;
 END $$;
@@ -42,7 +42,7 @@ CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sq
   SELECT json_build_object(
     'rule', json_build_object(
       'key', (p_gate).key, 'concurrency', (p_gate).concurrency, 'interval_us', (p_gate).interval_us,
-      'burst', (p_gate).burst, 'learns', (p_gate).learns,
+      'burst', (p_gate).burst, 'default_for_429', (p_gate).default_for_429,
       'breaker', CASE WHEN (p_gate).breaker_failures IS NOT NULL THEN json_build_object(
         'failures', (p_gate).breaker_failures, 'within_ms', (p_gate).breaker_within_ms,
         'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
@@ -58,8 +58,8 @@ CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sq
     'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
-    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told,
+    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'reserved_for', (p_gate).reserved_for,
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'last_cut_token', (p_gate).last_cut_token, 'rule_changed_at_ms', (p_gate).rule_changed_at_ms, 'announced_marks', (p_gate).announced_marks,
     'by_hand', (p_gate).by_hand
   )
 $$;
@@ -72,7 +72,7 @@ BEGIN
   p_gate.concurrency := (p_rule ->> 'concurrency')::bigint;
   p_gate.interval_us := (p_rule ->> 'interval_us')::bigint;
   p_gate.burst := coalesce((p_rule ->> 'burst')::bigint, 1);
-  p_gate.learns := coalesce((p_rule ->> 'learns')::boolean, false);
+  p_gate.default_for_429 := coalesce((p_rule ->> 'default_for_429')::boolean, false);
   p_gate.breaker_failures := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'failures')::bigint, 5) END;
   p_gate.breaker_within_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'within_ms')::bigint, 60000) END;
   p_gate.breaker_cooldown_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'cooldown_ms')::bigint, 60000) END;
@@ -121,10 +121,10 @@ DECLARE
 BEGIN
   v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
   IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
-    v_after.ruled_at_ms := p_now;
+    v_after.rule_changed_at_ms := p_now;
   END IF;
   v_after.declared := p_declared;
-  v_after.wants := 0;
+  v_after.reserved_for := 0;
   RETURN v_after;
 END $$;
 
@@ -134,14 +134,14 @@ BEGIN
   p_gate := lp.gate_reset(p_gate);
   IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
     p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
-    p_gate.ruled_at_ms := p_now;
+    p_gate.rule_changed_at_ms := p_now;
   END IF;
   p_gate.held_until_ms := 0;
-  p_gate.wants := 0;
-  p_gate.pace := :FULL;
+  p_gate.reserved_for := 0;
+  p_gate.pace := :FULL_PACE;
   p_gate.paced_at_ms := 0;
-  p_gate.ceiling := :FULL;
-  p_gate.cut_token := 0;
+  p_gate.ceiling := :FULL_PACE;
+  p_gate.last_cut_token := 0;
   RETURN p_gate;
 END $$;
 
@@ -176,7 +176,7 @@ BEGIN
     p_gate := lp.gate_hold(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
   END IF;
   IF p_change ->> 'ceiling' IS NOT NULL THEN
-    p_gate.ceiling := greatest(1, least(:FULL, (p_change ->> 'ceiling')::bigint));
+    p_gate.ceiling := greatest(1, least(:FULL_PACE, (p_change ->> 'ceiling')::bigint));
   END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
     p_gate := lp.gate_trip(p_gate, least(:FOREVER_MS, p_now + (p_change ->> 'trip_ms')::bigint));
@@ -231,7 +231,7 @@ BEGIN
     PERFORM lp.forget_depths(substr(p_gate.key, 7));
   END IF;
   UPDATE lp.gate AS g SET
-    concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, learns = p_gate.learns,
+    concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, default_for_429 = p_gate.default_for_429,
     breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,
     breaker_cooldown_ms = p_gate.breaker_cooldown_ms, breaker_probe_after_ms = p_gate.breaker_probe_after_ms,
     breaker_rate = p_gate.breaker_rate, breaker_min_calls = p_gate.breaker_min_calls, declared = p_gate.declared,
@@ -240,8 +240,8 @@ BEGIN
     held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
     open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
-    wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
-    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms,
+    reserved_for = p_gate.reserved_for, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, last_cut_token = p_gate.last_cut_token, rule_changed_at_ms = p_gate.rule_changed_at_ms,
     depth = p_gate.depth, tenant_depth = p_gate.tenant_depth, by_hand = p_gate.by_hand
   WHERE g.key = p_gate.key;
 END $$;
@@ -279,7 +279,7 @@ END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
 -- For claims, who wait for nobody.
-CREATE OR REPLACE FUNCTION lp.reserve_budgets(p_keys text[], p_ns integer[], p_costs bigint[], p_wants bigint[], p_now bigint)
+CREATE OR REPLACE FUNCTION lp.reserve_budgets(p_keys text[], p_ns integer[], p_costs bigint[], p_reserved_for bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
@@ -287,12 +287,12 @@ DECLARE
   v_after lp.gate;
 BEGIN
   FOR v_each IN
-    SELECT c.* FROM unnest(p_keys, p_ns, p_costs, p_wants) AS c (key, n, cost, wants) WHERE c.n > 0 OR c.wants IS NOT NULL
+    SELECT c.* FROM unnest(p_keys, p_ns, p_costs, p_reserved_for) AS c (key, n, cost, reserved_for) WHERE c.n > 0 OR c.reserved_for IS NOT NULL
   LOOP
     SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_each.key AND g.cap IS NOT NULL;
     CONTINUE WHEN NOT FOUND;
-    v_after := lp.gate_reserve(v_gate, v_each.cost, coalesce(v_each.wants, 0), p_now);
-    UPDATE lp.gate AS g SET period_ms = v_after.period_ms, spent = v_after.spent, wants = v_after.wants WHERE g.key = v_each.key;
+    v_after := lp.gate_reserve(v_gate, v_each.cost, coalesce(v_each.reserved_for, 0), p_now);
+    UPDATE lp.gate AS g SET period_ms = v_after.period_ms, spent = v_after.spent, reserved_for = v_after.reserved_for WHERE g.key = v_each.key;
     IF v_each.n > 0 THEN
       PERFORM lp.commit_durably();
     END IF;

@@ -9,7 +9,7 @@ BEGIN
     RETURN 1;
   END IF;
   RETURN coalesce(
-    (SELECT least(greatest(convert_from(value, 'UTF8')::numeric, 1), :LOTS)::integer FROM lp.control
+    (SELECT least(greatest(convert_from(value, 'UTF8')::numeric, 1), :UNLIMITED)::integer FROM lp.control
      WHERE kind = 'weight' AND name = p_name), 1
   );
 END $$;
@@ -107,7 +107,7 @@ DECLARE
   v_exists boolean;
   v_classes bigint[];
   v_class bigint;
-  v_free bigint := :LOTS;
+  v_free bigint := :UNLIMITED;
   v_opens bigint;
   v_woken bigint;
   v_lane lp.lane;

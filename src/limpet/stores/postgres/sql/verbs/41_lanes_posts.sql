@@ -80,11 +80,11 @@ BEGIN
 END $$;
 
 -- A job that a budget was shut for, since it needs so much, has gone without having run; false: somebody has the gate.
-CREATE OR REPLACE FUNCTION lp.give_up(p_key text, p_wants bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.give_up(p_key text, p_reserved_for bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE lp.gate AS g SET wants = 0 WHERE g.key = p_key AND g.wants = p_wants
+  UPDATE lp.gate AS g SET reserved_for = 0 WHERE g.key = p_key AND g.reserved_for = p_reserved_for
     AND EXISTS (SELECT FROM lp.gate AS x WHERE x.key = p_key FOR UPDATE SKIP LOCKED);
-  RETURN FOUND OR NOT EXISTS (SELECT FROM lp.gate AS g WHERE g.key = p_key AND g.wants = p_wants);
+  RETURN FOUND OR NOT EXISTS (SELECT FROM lp.gate AS g WHERE g.key = p_key AND g.reserved_for = p_reserved_for);
 END $$;
 
 -- Tell lanes what was posted about them, each once; how many had something to be told.

@@ -17,9 +17,9 @@ BEGIN
   ) AS k;
   SELECT coalesce(array_agg(g::lp.claim_gate), '{}') INTO v_gates
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
-    SELECT lp.gate_places(x, p_now) AS places, CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts(x, p_now) END AS tokens,
-      CASE WHEN x.cap IS NOT NULL THEN lp.gate_money(x, p_now) END AS money, 0 AS n, 0::bigint AS spent,
-      NULL::integer AS first, NULL::bigint AS wants, lp.gate_counts(x, p_now) AS must, false AS held, x.key, x.unit,
+    SELECT lp.gate_places(x, p_now) AS places, CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_rate_room(x, p_now) END AS tokens,
+      CASE WHEN x.cap IS NOT NULL THEN lp.gate_budget_room(x, p_now) END AS money, 0 AS n, 0::bigint AS spent,
+      NULL::integer AS first, NULL::bigint AS reserved_for, lp.gate_counts(x, p_now) AS must, false AS held, x.key, x.unit,
       lp.gate_taken(x, 1, p_now) AS charge, CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow(x) THEN x END AS slow
     FROM lp.gate AS x
     WHERE x.key = k.key
@@ -30,7 +30,7 @@ BEGIN
     SELECT g::lp.claim_gate FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(v_gates) AS l ON l.key = k.key
     CROSS JOIN LATERAL (
       SELECT lp.gate_places(x, p_now) AS places, NULL::bigint AS tokens, NULL::bigint AS money, 0 AS n, 0::bigint AS spent,
-        NULL::integer AS first, NULL::bigint AS wants, NULL::boolean AS must,
+        NULL::integer AS first, NULL::bigint AS reserved_for, NULL::boolean AS must,
         k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now) AS held, x.key, NULL::text AS unit,
         lp.gate_taken(x, 1, p_now) AS charge, NULL::lp.gate AS slow
       FROM lp.gate AS x WHERE x.key = k.key OFFSET 0
@@ -120,10 +120,10 @@ $$;
 
 -- How many jobs from the front of a lane pass its gates (p_mine of all), where one at least is a budget or counts another
 -- unit than the plain cost; with what those cost at each of them. p_most: more may not start. When nothing but budgets stops
--- the first of the others, `wants` is what it needs of these: no later job passes there.
+-- the first of the others, `reserved_for` is what it needs of these: no later job passes there.
 CREATE OR REPLACE FUNCTION lp.admit_priced(
   p_gates lp.claim_gate[], p_mine integer[], p_costs integer[], p_priced jsonb[], p_most integer,
-  OUT n integer, OUT sums bigint[], OUT wants bigint[]
+  OUT n integer, OUT sums bigint[], OUT reserved_for bigint[]
 ) LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   g lp.claim_gate;
@@ -142,11 +142,11 @@ BEGIN
     g := p_gates[p_mine[i]];
     v_costs := lp.costs_in(g.unit, p_costs, p_priced);
     sums[i] := (SELECT least(coalesce(sum(c.cost), 0), :MOST) FROM unnest(v_costs[: n]) AS c (cost));
-    wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short(g.money - sums[i], v_costs[n + 1]) END;
-    v_short := v_short AND (v_counts[i] > n OR wants[i] IS NOT NULL);
+    reserved_for[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short(g.money - sums[i], v_costs[n + 1]) END;
+    v_short := v_short AND (v_counts[i] > n OR reserved_for[i] IS NOT NULL);
   END LOOP;
-  IF NOT v_short OR array_remove(wants, NULL) = '{}' THEN
-    wants := NULL; -- something else stops it, too
+  IF NOT v_short OR array_remove(reserved_for, NULL) = '{}' THEN
+    reserved_for := NULL; -- something else stops it, too
   END IF;
 END $$;
 
@@ -163,7 +163,7 @@ BEGIN
   INTO asks, stopped, skipped, busy
   FROM (
     SELECT g.*, g.must AND p_slots <= 0 AS full FROM (
-      SELECT l.id, p_counts[l.ordinality] AS n, least(:LOTS, min(g.places), min(g.tokens), min(g.money)) AS room,
+      SELECT l.id, p_counts[l.ordinality] AS n, least(:UNLIMITED, min(g.places), min(g.tokens), min(g.money)) AS room,
         l.limited OR coalesce(bool_or(g.must), false) AS must, coalesce(bool_or(g.held), false) AS busy,
         coalesce(array_agg(g.ordinality::integer ORDER BY g.ordinality) FILTER (WHERE g.key IS NOT NULL), '{}') AS gates,
         jsonb_agg(g.charge ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS charge,
@@ -174,22 +174,22 @@ BEGIN
     ) AS g
   ) AS l CROSS JOIN LATERAL (
     SELECT l.id AS lane, least(l.n, l.room, CASE WHEN l.must THEN p_slots END)::integer AS n, l.must, l.gates, l.charge, l.units,
-      NULL::integer AS first, 0 AS passed, NULL::bigint[] AS sums, NULL::bigint[] AS wants
+      NULL::integer AS first, 0 AS passed, NULL::bigint[] AS sums, NULL::bigint[] AS reserved_for
   ) AS a;
 END $$;
 
 -- A gate after so many jobs, which cost so much there, have passed it; p_first: the place of the first of them among all.
--- p_wants: what the next one needs of its budget, which then no later job passes.
-CREATE OR REPLACE FUNCTION lp.gate_after(g lp.claim_gate, p_n integer, p_cost bigint, p_wants bigint, p_first integer, p_now bigint)
+-- p_reserved_for: what the next one needs of its budget, which then no later job passes.
+CREATE OR REPLACE FUNCTION lp.gate_after(g lp.claim_gate, p_n integer, p_cost bigint, p_reserved_for bigint, p_first integer, p_now bigint)
 RETURNS lp.claim_gate LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   g.places := g.places - p_n;
   g.tokens := g.tokens - p_cost;
-  g.money := CASE WHEN p_wants IS NULL THEN g.money - p_cost ELSE 0 END;
-  g.wants := coalesce(p_wants, g.wants);
+  g.money := CASE WHEN p_reserved_for IS NULL THEN g.money - p_cost ELSE 0 END;
+  g.reserved_for := coalesce(p_reserved_for, g.reserved_for);
   IF (g.slow).key IS NOT NULL THEN -- those take parts of tokens
     g.slow.full_at_us := lp.gate_passed(g.slow, p_cost, p_now);
-    g.tokens := lp.gate_starts(g.slow, p_now);
+    g.tokens := lp.gate_rate_room(g.slow, p_now);
   END IF;
   IF g.must IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
     g.n := g.n + p_n;
@@ -226,9 +226,9 @@ DECLARE
   v_tokens bigint;
 BEGIN
   IF p_priced IS NOT NULL THEN
-    SELECT * INTO a.passed, a.sums, a.wants FROM lp.admit_priced(p_gates, a.gates, p_costs, p_priced, v_most);
+    SELECT * INTO a.passed, a.sums, a.reserved_for FROM lp.admit_priced(p_gates, a.gates, p_costs, p_priced, v_most);
     IF p_aged THEN
-      a.wants := NULL;
+      a.reserved_for := NULL;
     END IF;
   ELSE
     SELECT least(min(g.places), min(g.money)), min(g.tokens) INTO v_places, v_tokens FROM unnest(a.gates) AS m (at)
@@ -280,7 +280,7 @@ BEGIN
     ELSIF a.must THEN
       a.passed := least(a.passed, slots);
     END IF;
-    IF a.passed = 0 AND a.wants IS NOT NULL THEN
+    IF a.passed = 0 AND a.reserved_for IS NOT NULL THEN
       stopped := stopped || a.lane;
     ELSIF a.passed = 0 THEN
       skipped := skipped || a.lane;
@@ -292,7 +292,7 @@ BEGIN
     END IF;
     FOR i IN 1 .. cardinality(a.gates) LOOP
       gates[a.gates[i]] := lp.gate_after(
-        gates[a.gates[i]], a.passed, coalesce(a.sums[i], a.passed), a.wants[i], v_taken + 1, p_now
+        gates[a.gates[i]], a.passed, coalesce(a.sums[i], a.passed), a.reserved_for[i], v_taken + 1, p_now
       );
     END LOOP;
     v_taken := v_taken + a.passed;
@@ -371,7 +371,7 @@ BEGIN
   t := v_got.t;
   p := v_got.p;
   IF v_priced THEN
-    PERFORM lp.reserve_budgets(array_agg(g.key), array_agg(g.n), array_agg(g.spent), array_agg(g.wants), t.now)
+    PERFORM lp.reserve_budgets(array_agg(g.key), array_agg(g.n), array_agg(g.spent), array_agg(g.reserved_for), t.now)
     FROM unnest(v_passed.gates) AS g;
   END IF;
   ids := coalesce(p.ids, '{}');

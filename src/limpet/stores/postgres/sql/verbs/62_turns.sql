@@ -12,7 +12,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
     CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM lp.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
-      SELECT coalesce(min(lp.gate_room(g, t.now)), :LOTS) AS free,
+      SELECT coalesce(min(lp.gate_room(g, t.now)), :UNLIMITED) AS free,
         coalesce(bool_or(lp.gate_counts(g, t.now)), false) AS must
       FROM lp.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS g

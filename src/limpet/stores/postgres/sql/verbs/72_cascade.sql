@@ -12,22 +12,22 @@ DECLARE
   v_after lp.gate;
 BEGIN
   FOR v_each IN
-    SELECT DISTINCT g.key, g.wants FROM unnest(p_ids, p_lanes, p_costs) AS j (id, lane, cost)
+    SELECT DISTINCT g.key, g.reserved_for FROM unnest(p_ids, p_lanes, p_costs) AS j (id, lane, cost)
     CROSS JOIN LATERAL (SELECT x.class_gates, x.lane_gates FROM lp.lane AS x WHERE x.id = j.lane AND x.limited OFFSET 0) AS l
     CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
-    CROSS JOIN LATERAL (SELECT x.key, x.unit, x.wants FROM lp.gate AS x WHERE x.key = k.key AND x.wants > 0 OFFSET 0) AS g
-    WHERE g.wants = greatest(1, lp.cost_in(g.unit, j.cost, (SELECT c.costs FROM lp.cost_job AS c WHERE c.id = j.id)))
+    CROSS JOIN LATERAL (SELECT x.key, x.unit, x.reserved_for FROM lp.gate AS x WHERE x.key = k.key AND x.reserved_for > 0 OFFSET 0) AS g
+    WHERE g.reserved_for = greatest(1, lp.cost_in(g.unit, j.cost, (SELECT c.costs FROM lp.cost_job AS c WHERE c.id = j.id)))
     ORDER BY g.key
   LOOP
     v_gate := NULL;
     IF NOT p_posted THEN
-      SELECT x.* INTO v_gate FROM lp.gate AS x WHERE x.key = v_each.key AND x.wants = v_each.wants FOR UPDATE SKIP LOCKED;
+      SELECT x.* INTO v_gate FROM lp.gate AS x WHERE x.key = v_each.key AND x.reserved_for = v_each.reserved_for FOR UPDATE SKIP LOCKED;
     END IF;
     IF v_gate.key IS NULL THEN
-      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_each.key, v_each.wants);
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_each.key, v_each.reserved_for);
       CONTINUE;
     END IF;
-    UPDATE lp.gate AS x SET wants = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
+    UPDATE lp.gate AS x SET reserved_for = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
     PERFORM lp.gate_post_change(v_gate, v_after, p_now);
   END LOOP;
 END $$;

@@ -193,13 +193,13 @@ BEGIN
       END;
       CONTINUE;
     END IF;
-    v_real := lp.gate_real(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (:SNOOZE, :HOLD, :SUSPEND, :TRIP, :UNSTARTED));
+    v_real := lp.gate_reported_cost(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (:SNOOZE, :HOLD, :SUSPEND, :TRIP, :UNSTARTED));
     v_back := lp.gate_returned(v_gate, v_end.taken, v_real, v_end.claimed_ms);
     IF v_back > 0 THEN
       v_place := coalesce(array_position(v_ats, v_end.claimed_ms), cardinality(v_ats) + 1);
       v_ats[v_place] := v_end.claimed_ms;
       v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, :MOST);
-      v_back := lp.set_off(v_ats, v_returned, p_now) - v_set_off;
+      v_back := lp.refundable_us(v_ats, v_returned, p_now) - v_set_off;
       v_set_off := v_set_off + v_back;
     END IF;
     v_gate := lp.gate_give_back(
@@ -240,7 +240,7 @@ BEGIN
       AS e (key, taken, verdict, unstarted, unfinished, spent)
     WHERE (e.taken -> :CHARGE_SLOT)::boolean OR EXISTS (
       SELECT 1 FROM lp.gate AS g WHERE g.key = e.key
-        AND NOT lp.is_plain_end(g, e.taken, e.verdict, lp.gate_real(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
+        AND NOT lp.is_plain_end(g, e.taken, e.verdict, lp.gate_reported_cost(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
     )
   );
   IF v_holds <> '{}' THEN
@@ -252,7 +252,7 @@ BEGIN
   SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
   INTO v_free, v_places, v_learning FROM (
     SELECT g.key, sum(CASE WHEN (e.taken -> :CHARGE_SLOT)::boolean THEN e.n ELSE 0 END)::integer AS n,
-      bool_and(lp.is_plain_end(g, e.taken, e.verdict, lp.gate_real(g, e.spent, e.unstarted, e.unfinished)))
+      bool_and(lp.is_plain_end(g, e.taken, e.verdict, lp.gate_reported_cost(g, e.spent, e.unstarted, e.unfinished)))
         AND NOT g.key = ANY (v_holds) AS plain
     FROM lp.gate_lock(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns)
       AS e (key, taken, verdict, unstarted, unfinished, spent, n) ON e.key = g.key

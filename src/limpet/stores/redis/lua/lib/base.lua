@@ -31,7 +31,7 @@ local on_first_use = {
 base.LAYOUT = 1 -- of this release; a namespace keeps the highest that a script has written there
 base.MIN_CLIENT = 1 -- the lowest layout whose releases can work on with this one; a lower one is refused
 base.URGENT = 3 -- critical and high
-base.LOTS = 1073741824
+base.UNLIMITED = 1073741824
 base.TOGETHER = 64 -- ids in one entry of the index of finished jobs
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.

@@ -153,7 +153,7 @@ local function finish(s, r, e)
   entries[#entries + 1] = s.instant .. r.id
 end
 
--- Apply an effect that is known to be allowed. `spent`: what the job cost in truth (unit -> cost), if that was said. Answers
+-- Apply an effect that is known to be allowed. `spent`: what the job actually cost (unit -> cost), if that was said. Answers
 -- the state that the job is in after it, and the gates at which it failed, or that it held. A record that could not be read
 -- goes to the dead letters, whatever became of its run.
 function effect.apply(s, r, e, spent)

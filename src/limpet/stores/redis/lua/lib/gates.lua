@@ -33,15 +33,15 @@ end
 -- What of a gate can be news.
 local function facts(g)
   return {
-    opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms, cut_token = g.cut_token,
-    period_ms = g.period_ms, spent = g.spent, wants = g.wants, told = g.told, rule = g.rule,
+    opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms, last_cut_token = g.last_cut_token,
+    period_ms = g.period_ms, spent = g.spent, reserved_for = g.reserved_for, announced_marks = g.announced_marks, rule = g.rule,
   }
 end
 
 -- True when a change need not be looked at more closely: most take or give back a slot or a token.
 local function is_quiet(was, g)
   return was and not g.rule.cap and was.opened == g.opened and was.open_until_ms == g.open_until_ms
-    and was.held_until_ms == g.held_until_ms and was.cut_token == g.cut_token
+    and was.held_until_ms == g.held_until_ms and was.last_cut_token == g.last_cut_token
 end
 
 -- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.

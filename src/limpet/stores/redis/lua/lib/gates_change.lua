@@ -3,7 +3,7 @@
 gates_change = {}
 
 local RULE = {
-  concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", floor = false, climb_ms = 60000,
+  concurrency = false, interval_us = false, burst = 1, default_for_429 = false, unit = "", floor = false, climb_ms = 60000,
   cap = false, period = false, depth = false, tenant_depth = false,
 }
 local BREAKER = {

@@ -1,6 +1,6 @@
 -- Promise: the events of core/text/gate_events.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
 -- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
--- Answer: events as {kind, facts}; facts are the text of a JSON object. A budget notes what was told of it.
+-- Answer: events as {kind, facts}; facts are the text of a JSON object. A budget notes which marks were announced.
 gates_events = {}
 
 local function event(kind, g, names, ...)
@@ -12,40 +12,40 @@ local function event(kind, g, names, ...)
 end
 
 -- What has been spent when a budget is at so many percent, rounded up: exact for whatever can be counted.
-local function marks(cap)
+local function levels(cap)
   return { { 50, cap - floor(cap / 2) }, { 80, cap - floor(cap / 5) }, { 100, cap } }
 end
 
-local SHORT = 8 -- the bit of `told` for a budget that somebody waits for; 1, 2 and 4 are for the marks
+local SHORT = 8 -- the bit of `announced_marks` for a budget that somebody waits for; 1, 2 and 4 are for the marks
 
--- Each thing is told once in a period, while the cap stays: what jobs reserve and give back lets a busy budget pass its
+-- Each mark is announced once in a period, while the cap stays: what jobs reserve and give back lets a busy budget pass its
 -- marks up and down all day.
 local function of_budget(before, g, now, found)
-  local cap, spent = g.rule.cap, g.rule.cap - gates_math.left(g, now)
+  local cap, spent = g.rule.cap, g.rule.cap - gates_math.budget_left(g, now)
   local same = before.rule and before.rule.cap == cap
   if same and (before.period_ms or 0) == (g.period_ms or 0) and (before.spent or 0) == (g.spent or 0)
-    and (before.wants or 0) == (g.wants or 0)
+    and (before.reserved_for or 0) == (g.reserved_for or 0)
   then
     return
   end
-  local heard = (before.period_ms or 0) == (g.period_ms or 0) and before.told or 0
-  local told = same and heard or 0
-  for i, mark in ipairs(marks(cap)) do
+  local announced = (before.period_ms or 0) == (g.period_ms or 0) and before.announced_marks or 0
+  local marks = same and announced or 0
+  for i, mark in ipairs(levels(cap)) do
     if mark[2] <= spent then
       local mask = 2 ^ (i - 1)
-      told = bit.bor(told, mask)
-      if bit.band(heard, mask) == 0 then
+      marks = bit.bor(marks, mask)
+      if bit.band(announced, mask) == 0 then
         found[#found + 1] = event("budget.reached", g, { "percent", "spent", "cap" }, mark[1], spent, cap)
       end
     end
   end
-  if (g.wants or 0) ~= 0 then
-    told = bit.bor(told, SHORT)
-    if bit.band(heard, SHORT) == 0 then
-      found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.wants, spent, cap)
+  if (g.reserved_for or 0) ~= 0 then
+    marks = bit.bor(marks, SHORT)
+    if bit.band(announced, SHORT) == 0 then
+      found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.reserved_for, spent, cap)
     end
   end
-  g.told = told
+  g.announced_marks = marks
 end
 
 -- The events of one script that changed a gate.
@@ -60,7 +60,7 @@ function gates_events.of(before, g, now)
   if held > now and now >= (before.held_until_ms or 0) then
     found[#found + 1] = event("limit.held", g, { "until_ms" }, held)
   end
-  if g.rule.floor and (g.cut_token or 0) > (before.cut_token or 0) then
+  if g.rule.floor and (g.last_cut_token or 0) > (before.last_cut_token or 0) then
     found[#found + 1] = event("limit.slowed", g, { "pace" }, g.pace)
   end
   if g.rule.cap then

@@ -2,12 +2,12 @@
 -- Inputs: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
 --         A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
 -- Answer: numbers below 2^53, where doubles are integers and floor(a / b) is exact; whether a gate changed.
-gates_math = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52, MOST = 2 ^ 53 - 1}
+gates_math = {UNLIMITED = 2 ^ 30, FOREVER_MS = 2 ^ 52, MOST = 2 ^ 53 - 1}
 do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
   local MOST = gates_math.MOST -- where counting ends: a sum or a product that is larger is inexact, but never smaller than this
   local TWENTY_BITS = 2 ^ 20
-  local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
+  local FULL_PACE = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
   local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
   local RAMP_JOBS = 20 -- so many at once a gate without numbers has climbed to, before it counts nobody again
 
@@ -19,44 +19,44 @@ do
   -- How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back.
   function gates_math.pace(g, now)
     local rule = g.rule
-    local climbed = (g.pace or FULL) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL / climb_ms(rule))
-    if rule.floor then climbed = max(rule.floor, min(g.ceiling or FULL, climbed)) end
-    return min(FULL, climbed)
+    local climbed = (g.pace or FULL_PACE) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL_PACE / climb_ms(rule))
+    if rule.floor then climbed = max(rule.floor, min(g.ceiling or FULL_PACE, climbed)) end
+    return min(FULL_PACE, climbed)
   end
 
   -- So many at this pace; a product would be too large.
   local function at_pace(count, thousandths)
-    return floor(count / FULL) * thousandths + floor(count % FULL * thousandths / FULL)
+    return floor(count / FULL_PACE) * thousandths + floor(count % FULL_PACE * thousandths / FULL_PACE)
   end
 
   -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
   -- that somebody pushed back counts those who start while it climbs.
-  function gates_math.most_at_once(g, now)
+  function gates_math.max_concurrency(g, now)
     local rule = g.rule
     if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end
-    return (g.pace or FULL) < FULL and gates_math.pace(g, now) < FULL and RAMP_JOBS or nil
+    return (g.pace or FULL_PACE) < FULL_PACE and gates_math.pace(g, now) < FULL_PACE and RAMP_JOBS or nil
   end
 
   -- Whether the gate counts those who pass: they are never held ahead of time.
   function gates_math.is_counting(g, now)
-    return (g.rule.interval_us or g.rule.cap or gates_math.most_at_once(g, now)) ~= nil
+    return (g.rule.interval_us or g.rule.cap or gates_math.max_concurrency(g, now)) ~= nil
   end
 
   -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
   function gates_math.slots(g, now)
-    local most = gates_math.most_at_once(g, now) or 0
+    local most = gates_math.max_concurrency(g, now) or 0
     return max(min(1, most), at_pace(most, gates_math.pace(g, now)))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
-  local function thousandths(g, now)
-    return g.rule.floor and max(1, gates_math.pace(g, now)) or FULL
+  local function pace_factor(g, now)
+    return g.rule.floor and max(1, gates_math.pace(g, now)) or FULL_PACE
   end
 
   -- How long what a job of cost 1 takes of the rate needs to come back.
   local function token_us(g, now)
-    local interval, worth = g.rule.interval_us, thousandths(g, now)
-    return min(MOST, floor(interval / worth) * FULL + ceil(interval % worth * FULL / worth)) -- the product is too large
+    local interval, worth = g.rule.interval_us, pace_factor(g, now)
+    return min(MOST, floor(interval / worth) * FULL_PACE + ceil(interval % worth * FULL_PACE / worth)) -- the product is too large
   end
 
   -- When so many tokens have come back from then on; what cannot be counted is as late as can be.
@@ -67,20 +67,20 @@ do
   -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known. Nothing when the
   -- rule was changed since: this bucket was not charged, and others would start on what came back.
   local function charged_token_us(g, charged_at)
-    if charged_at <= (g.ruled_at_ms or 0) then return 0 end
+    if charged_at <= (g.rule_changed_at_ms or 0) then return 0 end
     if charged_at <= (g.paced_at_ms or 0) then return g.rule.interval_us end
     return token_us({rule = g.rule, pace = g.pace, paced_at_ms = g.paced_at_ms}, charged_at)
   end
 
   -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
-  local function starts(g, now)
+  local function rate_room(g, now)
     local whole = gates_math.tokens(g, now)
-    return whole < 1 and whole or at_pace(whole - 1, thousandths(g, now)) + 1
+    return whole < 1 and whole or at_pace(whole - 1, pace_factor(g, now)) + 1
   end
 
   -- When the gate goes that fast, if nobody pushes back again.
   local function climbed_at(g, to)
-    return (g.paced_at_ms or 0) + ceil((to - (g.pace or FULL)) * climb_ms(g.rule) / FULL)
+    return (g.paced_at_ms or 0) + ceil((to - (g.pace or FULL_PACE)) * climb_ms(g.rule) / FULL_PACE)
   end
 
   -- Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills.
@@ -90,25 +90,25 @@ do
   end
 
   -- What is left of the budget in the current period; below zero when jobs cost more than they had reserved.
-  function gates_math.left(g, now)
+  function gates_math.budget_left(g, now)
     local cap = g.rule.cap
-    if not cap then return gates_math.LOTS end
+    if not cap then return gates_math.UNLIMITED end
     return cap - (is_current(g, now) and g.spent or 0)
   end
 
   -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
-  local function room_in_budget(g, now)
-    local free, wanted = gates_math.left(g, now), is_current(g, now) and g.wants or 0
+  local function budget_room(g, now)
+    local free, wanted = gates_math.budget_left(g, now), is_current(g, now) and g.reserved_for or 0
     return free >= wanted and free or 0
   end
 
-  -- How many jobs of cost 1 the gate admits now; LOTS when it has no say. May be below zero under a debt.
+  -- How many jobs of cost 1 the gate admits now; UNLIMITED when it has no say. May be below zero under a debt.
   function gates_math.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
-    local rule, free = g.rule, gates_math.LOTS
-    if gates_math.most_at_once(g, now) then free = max(0, gates_math.slots(g, now) - (g.used or 0)) end
-    if rule.interval_us then free = min(free, starts(g, now)) end
-    if rule.cap then free = min(free, room_in_budget(g, now)) end
+    local rule, free = g.rule, gates_math.UNLIMITED
+    if gates_math.max_concurrency(g, now) then free = max(0, gates_math.slots(g, now) - (g.used or 0)) end
+    if rule.interval_us then free = min(free, rate_room(g, now)) end
+    if rule.cap then free = min(free, budget_room(g, now)) end
     local open_until = g.open_until_ms or 0
     if open_until ~= 0 then
       local shut = open_until > now or (g.probe_token or 0) ~= 0
@@ -127,7 +127,7 @@ do
   -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
   function gates_math.tokens(g, now)
     local interval = g.rule.interval_us
-    if not interval then return gates_math.LOTS end
+    if not interval then return gates_math.UNLIMITED end
     local debt = max(0, (g.full_at_us or 0) - now * 1000)
     return (g.rule.burst or 1) - ceil(debt / interval)
   end
@@ -136,11 +136,11 @@ do
   function gates_math.opens_at(g, now)
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
-    local most = gates_math.most_at_once(g, now)
+    local most = gates_math.max_concurrency(g, now)
     if most and (g.used or 0) >= gates_math.slots(g, now) then
-      local wanted = ceil(((g.used or 0) + 1) * FULL / most)
-      if not rule.concurrency then wanted = min(FULL, wanted) end -- then it counts nobody
-      if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
+      local wanted = ceil(((g.used or 0) + 1) * FULL_PACE / most)
+      if not rule.concurrency then wanted = min(FULL_PACE, wanted) end -- then it counts nobody
+      if wanted > FULL_PACE or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL_PACE)) then return nil end
       at = max(at, climbed_at(g, wanted))
     end
     local open_until = g.open_until_ms or 0
@@ -152,7 +152,7 @@ do
       local one_token = (g.full_at_us or 0) - ((rule.burst or 1) - 1) * rule.interval_us
       at = max(at, ceil(one_token / 1000))
     end
-    if rule.period and room_in_budget(g, now) <= 0 then
+    if rule.period and budget_room(g, now) <= 0 then
       at = max(at, gates_period.ends(rule.period, max(now, g.period_ms or 0)))
     end
     return at
@@ -164,28 +164,28 @@ do
     local limit, rule = min(gates_math.room(g, now), #costs), g.rule
     local rated, capped = rule.interval_us ~= nil, rule.cap ~= nil
     if limit <= 0 or not (rated or capped) then return max(0, limit) end
-    local token, money = thousandths(g, now), gates_math.left(g, now)
+    local token, money = pace_factor(g, now), gates_math.budget_left(g, now)
     local worth = gates_math.tokens(g, now) * token
     for n = 1, limit do
       if (rated and worth < token) or (capped and money < max(1, costs[n])) then return n - 1 end
-      worth, money = worth - costs[n] * FULL, money - costs[n]
+      worth, money = worth - costs[n] * FULL_PACE, money - costs[n]
     end
     return limit
   end
 
-  -- So much of the budget is spent now, and the first job that did not fit wants so much; true when there is a budget.
-  local function reserve(g, cost, wants, now)
+  -- So much of the budget is spent now, and what is left is reserved for a job that needs so much; true when there is a budget.
+  local function reserve(g, cost, reserved_for, now)
     local rule = g.rule
     if not (rule.cap and rule.period) then return false end
     g.spent = min(MOST, (is_current(g, now) and g.spent or 0) + cost)
-    g.period_ms, g.wants = max(g.period_ms or 0, gates_period.began(rule.period, now)), wants
+    g.period_ms, g.reserved_for = max(g.period_ms or 0, gates_period.began(rule.period, now)), reserved_for
     return true
   end
 
   -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
   function gates_math.charge(g, costs, token, now)
     local rule, count = g.rule, #costs
-    local slot, probe = gates_math.most_at_once(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
+    local slot, probe = gates_math.max_concurrency(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
     local counted = rule.interval_us ~= nil or rule.cap ~= nil
     if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
     local charges, sum = {}, 0
@@ -205,7 +205,7 @@ do
   -- True when a job of this cost does not fit the budget.
   function gates_math.is_short(g, cost, now)
     local rule = g.rule
-    return rule.cap ~= nil and rule.period ~= nil and gates_math.left(g, now) < max(1, cost)
+    return rule.cap ~= nil and rule.period ~= nil and gates_math.budget_left(g, now) < max(1, cost)
   end
 
   -- A job of this cost, which nothing else stops, did not fit the budget: nobody passes it. True when the gate changed.
@@ -215,7 +215,7 @@ do
 
   -- True when the budget is shut for a job of this cost: should it leave those who wait, the next one is looked at.
   function gates_math.is_shut_for(g, cost)
-    return (g.wants or 0) ~= 0 and g.wants == max(1, cost)
+    return (g.reserved_for or 0) ~= 0 and g.reserved_for == max(1, cost)
   end
 
   -- What was counted is forgotten.
@@ -225,7 +225,7 @@ do
 
   -- What a job cost at a gate by its own account (unit -> cost, or nil); nil: what it had reserved stands. One that was
   -- put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
-  function gates_math.real_cost(rule, spent, unfinished)
+  function gates_math.reported_cost(rule, spent, unfinished)
     local said = spent and spent[rule.unit or ""]
     if said == nil and unfinished and rule.cap then return 0 end
     return said
@@ -234,7 +234,7 @@ do
   -- What a rate gets back of all that was returned in one settlement: {when it was charged -> for how long}. Since it was
   -- charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood still
   -- since the first. Those for which time has brought back more than they were charged stay out of it.
-  local function set_off(returned, now)
+  local function refundable_us(returned, now)
     local instants, most, total = {}, 0, 0
     for at in pairs(returned) do instants[#instants + 1] = at end
     table.sort(instants)
@@ -245,17 +245,17 @@ do
     return most
   end
 
-  -- A job that reserved `cost` turned out to cost `real`. A rate gets back only what time has not given back already; a
+  -- A job that reserved `cost` turned out to cost `actual_cost`. A rate gets back only what time has not given back already; a
   -- budget is corrected in the period that was charged, as long as it lasts. What has reached MOST stays there: how much
   -- was cut off is not known, and what comes back would forgive what others took. True when the gate changed.
-  local function correct(g, cost, real, now, charged_at, returned)
-    local rule, more, changed = g.rule, real - cost, false
+  local function correct(g, cost, actual_cost, now, charged_at, returned)
+    local rule, more, changed = g.rule, actual_cost - cost, false
     if rule.interval_us and more > 0 then
       g.full_at_us, changed = later(max(g.full_at_us or 0, now * 1000), more, rule.interval_us), true
     elseif rule.interval_us and more < 0 and (g.full_at_us or 0) < MOST then
-      local before = set_off(returned, now)
+      local before = refundable_us(returned, now)
       returned[charged_at] = later(returned[charged_at] or 0, -more, charged_token_us(g, charged_at))
-      local back = set_off(returned, now) - before
+      local back = refundable_us(returned, now) - before
       g.full_at_us, changed = max(0, (g.full_at_us or 0) - back), back > 0
     end
     local spent = g.spent or 0
@@ -266,16 +266,16 @@ do
   end
 
   -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
-  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known. `returned`:
+  -- Slots always return; what was counted stays, unless the job never started or its actual cost is known. `returned`:
   -- what jobs of the same settlement have returned to the rate, to which this one adds.
-  function gates_math.give_back(g, taken, token, verdict, unstarted, now, charged_at, real, returned)
+  function gates_math.give_back(g, taken, token, verdict, unstarted, now, charged_at, actual_cost, returned)
     local slot, cost, probe = taken[2], taken[3] or 0, taken[4]
     local changed = false
     if slot and (g.used or 0) > 0 then
       g.used, changed = g.used - 1, true
     end
-    if unstarted then real = 0 end
-    if real then changed = correct(g, cost, real, now, charged_at or now, returned or {}) or changed end
+    if unstarted then actual_cost = 0 end
+    if actual_cost then changed = correct(g, cost, actual_cost, now, charged_at or now, returned or {}) or changed end
     if not (probe and (g.probe_token or 0) == token) then
       return gates_math.learn(g, verdict, now) or changed
     end
@@ -370,10 +370,10 @@ do
     if rule.interval_us then
       g.full_at_us = max(g.full_at_us or 0, later(held * 1000, (rule.burst or 1) - 1, rule.interval_us))
     end
-    if token > (g.cut_token or 0) then
+    if token > (g.last_cut_token or 0) then
       g.pace = rule.floor and max(rule.floor, floor(gates_math.pace(g, now) / 2)) or 0
-      g.paced_at_ms, g.cut_token = held, (now + 1) * 2048 - 1
-    elseif (g.pace or FULL) < FULL then
+      g.paced_at_ms, g.last_cut_token = held, (now + 1) * 2048 - 1
+    elseif (g.pace or FULL_PACE) < FULL_PACE then
       g.paced_at_ms = max(g.paced_at_ms or 0, held)
     end
   end
@@ -397,8 +397,8 @@ do
   function gates_math.is_blank(g, now)
     return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
       and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
-      and (g.full_at_us or 0) <= now * 1000 and not (((g.spent or 0) ~= 0 or (g.told or 0) ~= 0) and is_current(g, now))
-      and (g.ceiling or FULL) == FULL and gates_math.pace(g, now) == FULL and not remembers(g, now)
+      and (g.full_at_us or 0) <= now * 1000 and not (((g.spent or 0) ~= 0 or (g.announced_marks or 0) ~= 0) and is_current(g, now))
+      and (g.ceiling or FULL_PACE) == FULL_PACE and gates_math.pace(g, now) == FULL_PACE and not remembers(g, now)
   end
 
   -- When the bucket is full under another rate: tokens that were taken stay taken, and come back at the new rate. A
@@ -413,7 +413,7 @@ do
     if missing > before and before > burst then
       missing = missing - (before - burst)
     elseif before > burst then
-      missing = min(missing, ceil(ceil(missing * FULL / before) * burst / FULL))
+      missing = min(missing, ceil(ceil(missing * FULL_PACE / before) * burst / FULL_PACE))
     end
     return later(begins, missing, rule.interval_us)
   end
@@ -423,15 +423,15 @@ do
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
-      if g.rule.interval_us or g.rule.cap then g.ruled_at_ms = now end  -- or else nobody was charged
+      if g.rule.interval_us or g.rule.cap then g.rule_changed_at_ms = now end  -- or else nobody was charged
       g.full_at_us = full_at(g, change.rule, now)
-      g.rule, g.declared, g.wants = change.rule, change.declared or false, nil
+      g.rule, g.declared, g.reserved_for = change.rule, change.declared or false, nil
     end
     if change.pause then g.paused = change.pause end
     if change.resume then g.paused, g.draining = nil, nil end
     if change.drain ~= nil then g.draining = change.drain end
     if change.hold_ms then gates_math.hold(g, now + change.hold_ms) end
-    if change.ceiling then g.ceiling = max(1, min(FULL, change.ceiling)) end
+    if change.ceiling then g.ceiling = max(1, min(FULL_PACE, change.ceiling)) end
     if change.trip_ms then
       gates_math.trip(g, min(gates_math.FOREVER_MS, now + change.trip_ms))
       g.by_hand = true
@@ -440,10 +440,10 @@ do
       local rule = g.rule
       if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
         g.full_at_us = min(g.full_at_us or 0, later(now * 1000, (rule.burst or 1) - 1, rule.interval_us))
-        g.ruled_at_ms = now
+        g.rule_changed_at_ms = now
       end
       gates_math.reset(g)
-      g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
+      g.held_until_ms, g.reserved_for, g.pace, g.paced_at_ms, g.ceiling, g.last_cut_token = nil, nil, nil, nil, nil, nil
     end
     return g
   end
@@ -452,12 +452,12 @@ do
     rule = "table", declared = "boolean", paused = "table", draining = "boolean", used = "number",
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
     open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
-    ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number",
-    told = "number", ruled_at_ms = "number", by_hand = "boolean"
+    ceiling = "number", last_cut_token = "number", period_ms = "number", spent = "number", reserved_for = "number",
+    announced_marks = "number", rule_changed_at_ms = "number", by_hand = "boolean"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
-    learns = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string",
+    default_for_429 = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string",
     depth = "number", tenant_depth = "number"
   }
   local BREAKER_TYPES = {
@@ -508,7 +508,7 @@ do
     map.floor, map.cap, map.period = rule.floor, rule.cap, rule.period
     map.depth, map.tenant_depth = rule.depth, rule.tenant_depth
     keep(map, rule, "burst", 1)
-    keep(map, rule, "learns", false)
+    keep(map, rule, "default_for_429", false)
     keep(map, rule, "unit", "")
     keep(map, rule, "climb_ms", 60000)
     if rule.breaker then
@@ -533,15 +533,15 @@ do
     keep(map, g, "open_until_ms", 0)
     keep(map, g, "probe_token", 0)
     keep(map, g, "opened", 0)
-    keep(map, g, "pace", FULL)
+    keep(map, g, "pace", FULL_PACE)
     keep(map, g, "paced_at_ms", 0)
-    keep(map, g, "ceiling", FULL)
-    keep(map, g, "cut_token", 0)
+    keep(map, g, "ceiling", FULL_PACE)
+    keep(map, g, "last_cut_token", 0)
     keep(map, g, "period_ms", 0)
     keep(map, g, "spent", 0)
-    keep(map, g, "wants", 0)
-    keep(map, g, "ruled_at_ms", 0)
-    keep(map, g, "told", 0)
+    keep(map, g, "reserved_for", 0)
+    keep(map, g, "rule_changed_at_ms", 0)
+    keep(map, g, "announced_marks", 0)
     keep(map, g, "by_hand", false)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls

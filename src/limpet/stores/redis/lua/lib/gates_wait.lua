@@ -23,7 +23,7 @@ function gates_wait.wake(key)
     return nil
   end
   local found = gates.get(key)
-  local free = found and gates_math.room(found, tx.now) or base.LOTS
+  local free = found and gates_math.room(found, tx.now) or base.UNLIMITED
   if free <= 0 then
     return gates_math.opens_at(found, tx.now)
   end
@@ -63,10 +63,10 @@ function gates_wait.leave_line(r)
     gates.load(keys)
     for _, key in ipairs(keys) do
       local found = gates.get(key)
-      if found and found.wants then
+      if found and found.reserved_for then
         extra = extra or record.extra(r)
         if gates_math.is_shut_for(found, record.cost(extra, found.rule.unit or "")) then
-          gates.edit(key).wants = 0
+          gates.edit(key).reserved_for = 0
         end
       end
     end

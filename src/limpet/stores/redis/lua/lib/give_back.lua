@@ -12,8 +12,8 @@ function give_back.hold(e, token)
 end
 
 -- True when a gate looks the same after this end, so that it need not be written: most ends under a breaker alone.
-local function is_unmoved(found, taken, verdict, real)
-  if taken[CHARGE.slot] or taken[CHARGE.probe] or (real and real ~= (taken[CHARGE.cost] or 0)) then
+local function is_unmoved(found, taken, verdict, actual)
+  if taken[CHARGE.slot] or taken[CHARGE.probe] or (actual and actual ~= (taken[CHARGE.cost] or 0)) then
     return false
   end
   local rule = found.rule.breaker
@@ -25,7 +25,7 @@ local function actual_cost(rule, spent, refund)
   if refund == "all" then
     return 0
   end
-  return gates_math.real_cost(rule, spent, refund == "unsaid")
+  return gates_math.reported_cost(rule, spent, refund == "unsaid")
 end
 
 -- Give back what a job took. The gates at which it failed are added to `touched`.
@@ -38,12 +38,12 @@ function give_back.take(s, charges, token, claimed, e, spent, touched)
       if verdict == "failed" and (taken[CHARGE.probe] or found.rule.breaker) then
         touched[#touched + 1] = key
       end
-      local real = actual_cost(found.rule, spent, e.refund)
-      if is_unmoved(found, taken, verdict, real) then
+      local actual = actual_cost(found.rule, spent, e.refund)
+      if is_unmoved(found, taken, verdict, actual) then
         gates.touch(key)
       else
         local returned = base.heap(s.returned, key)
-        gates_math.give_back(gates.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real, returned)
+        gates_math.give_back(gates.edit(key), taken, token, verdict, unstarted, tx.now, claimed, actual, returned)
       end
     end
   end

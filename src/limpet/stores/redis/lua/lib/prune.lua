@@ -327,7 +327,7 @@ function prune.trim(queue, state, keep, most)
     end
     members[#members + 1] = member
   end
-  return prune.members(queue, state, members, base.LOTS)
+  return prune.members(queue, state, members, base.UNLIMITED)
 end
 
 -- The same for the jobs that this script has cancelled: two go for each that came.

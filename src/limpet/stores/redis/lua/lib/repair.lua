@@ -281,7 +281,7 @@ function repair.leases(cursor, count)
   local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local token, lease = page[2][i], settle.lease(page[2][i + 1])
-    local session, left = lease and lease[LEASE.session] or "", #sessions.jobs({ token }, base.LOTS)
+    local session, left = lease and lease[LEASE.session] or "", #sessions.jobs({ token }, base.UNLIMITED)
     local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
     local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
     if (not lease or lease[LEASE.left] ~= left or not kept or not listed_there) and tell("lease") then

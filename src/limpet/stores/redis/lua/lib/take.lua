@@ -60,7 +60,7 @@ local function gates_of(lane)
 end
 
 function take.room(ruling)
-  local free = base.LOTS
+  local free = base.UNLIMITED
   for _, each in ipairs(ruling) do
     free = min(free, gates_math.room(each, tx.now))
   end
@@ -314,7 +314,7 @@ function take.start(lane, rows)
   local class, usable, ruling = tx.class(lane.kind), usable_of(lane, rows), gates_of(lane)
   local costs, found = costs_of(usable, ruling), #usable
   local must_start = take.must_start(class)
-  local admitted = admit(ruling, costs, found, must_start and t.slots or base.LOTS)
+  local admitted = admit(ruling, costs, found, must_start and t.slots or base.UNLIMITED)
   local stopping = admitted < found and stop(ruling, costs, admitted) or NOTHING
   keep_back(usable, costs, admitted)
   take_front.remove(lane, rows)
