@@ -52,7 +52,7 @@ from tests.servers.installations import POSTGRES
 PACKAGE: Final = f"{Path(limpet.__file__).parent}/"
 WARM_UP: Final = 20
 TRACED: Final = 5
-TRIES: Final = 40  # for so many that come along the usual way
+TRIES: Final = 40  # jobs, until enough of them have taken the usual way
 QUIET_S: Final = 0.4  # between two jobs: until the worker sleeps again
 HANDLER: Final = "handler"
 
@@ -163,7 +163,7 @@ class Trace:
             self.calls.add((names[1], name))
             if file in map(file_of, names[2:]):
                 self.called_back[stack[1]] = file
-        if name in self._stations and frame not in self._seen:  # an await that goes on is a call, too
+        if name in self._stations and frame not in self._seen:  # an await that is resumed is a call, too
             self._seen.add(frame)
             self.reached.append(Reached(tuple(reversed(stack)), tuple(reversed(names))))
 

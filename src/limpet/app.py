@@ -159,7 +159,7 @@ class Limpet:
 
     @property
     def store(self) -> Store:
-        """The store of this process; it connects with its first verb and is opened anew after a fork."""
+        """The store of this process; it connects with its first verb and is opened again after a fork."""
         return self._connection.store
 
     def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
@@ -368,7 +368,7 @@ class Limpet:
     ) -> JobHandle[Any]:
         """Store one job by its task's name; `args` is one object by parameter name.
 
-        A task that this program does not declare queues as its workers published it. A name that nobody
+        A task that this program does not declare queues as its workers published it. A name that no worker
         knows is accepted: the job waits for a worker that does.
 
         >>> import asyncio
@@ -428,7 +428,7 @@ class Limpet:
         """Give a job an event that it waits for, or will wait for: its `wait_for(event)` answers `value`.
 
         `job` is a handle, an id, or the unique key that the job was enqueued with (`task` says of which task, if
-        several have such a key). Answers "woken" (it goes on), "kept" (it will find it), "already" (it was given this
+        several have such a key). Answers "woken" (it continues), "kept" (for later), "already" (it was given this
         event before, and the first stands) or "finished". Raises JobNotFound.
 
         >>> import asyncio
@@ -508,7 +508,7 @@ class Limpet:
         """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
 
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
-        signal handlers are installed; the `limpet worker` command does that. With `ageing` one job in so many is
+        signal handlers are installed; the `limpet worker` command does that. With `ageing=20` one job in 20 is
         claimed past more urgent ones, so that no priority starves.
 
         `concurrency`, `threads` and `job_processes` (one per core) are what jobs of any priority get. On top of the

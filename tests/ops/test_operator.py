@@ -135,7 +135,7 @@ async def test_explain_names_pauses_limits_and_breakers(operator: Operator, stor
     broken = job("broken", breaker="api")
     await put(store, broken, rules=rules)
     await operator.trip("api", reason="provider is down")
-    assert "open until someone resets it" in str(await operator.explain(broken.id))
+    assert "open until it is reset" in str(await operator.explain(broken.id))
 
     await operator.pause("queue:mail", reason="deployment")
     await operator.pause("task:broken")

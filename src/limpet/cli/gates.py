@@ -32,10 +32,10 @@ def breakers() -> None:
 
 
 @click.argument("key", required=False, default="")
-@click.option("--waiting", is_flag=True, help="Only those that stop somebody, or admit nobody now.")
+@click.option("--waiting", is_flag=True, help="Only limits that hold back jobs, or are closed now.")
 async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
-    """List limits, buckets and budgets with their levels, and how many jobs wait behind each; of KEY alone, or of
-    all whose keys begin so."""
+    """List limits, buckets and budgets with their levels and waiting jobs: all, only KEY, or all whose
+    keys begin with KEY."""
     from limpet.core.gate import room
     from limpet.ops.shape import gate_shape
     from limpet.ops.stops import opens_text
@@ -45,10 +45,10 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
         gates, now_ms = await operator.limits(key), operator.now_ms()
         behind = await operator.waiters(gates)
     if len(gates) >= MOST_GATES:
-        terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
+        terminal.say(f"note: only {MOST_GATES:,} limits and limits with waiting jobs are listed: name a key")
         gates += behind.beyond
     if key and not gates:
-        terminal.say(f"note: no limit is called {key!r}, and none begins so; keys made of arguments come with jobs")
+        terminal.say(f"note: no limit begins with {key!r}; a key made from arguments exists after its first job")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [
@@ -57,7 +57,7 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     rows = []
     for gate, shape in zip(gates, shapes, strict=True):
         opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
-        # Of what stops nobody now, nobody can be missing.
+        # A gate that is open now has no waiting jobs that were not counted.
         unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
         count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
         rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, shape["set_by"]))
@@ -122,17 +122,17 @@ def _is_round(us: int, interval_us: int) -> bool:
 @click.option(
     "--burst",
     type=click.IntRange(1),
-    help="Jobs at once after a pause; the rate's number by default, or the code's burst if smaller.",
+    help="Jobs that may start together after a pause; the rate's number by default, or the code's burst if smaller.",
 )
-@click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs that run at the same time.")
 @click.option("--depth", type=click.IntRange(1), help="Of a queue: jobs that may wait in it; more are refused.")
 @click.option("--tenant-depth", type=click.IntRange(1), help="Of a queue: the same for each tenant of its jobs.")
 @click.option(
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
 @click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
-@click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
-@click.option("--slowest", metavar="N/UNIT", help="So, and never slower than this; a tenth of the rate by default.")
+@click.option("--adaptive/--no-adaptive", default=None, help="Halve the speed after each pushback, then climb again.")
+@click.option("--slowest", metavar="N/UNIT", help="The same, but not slower than this (a tenth of the rate).")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal,
@@ -180,7 +180,7 @@ async def limits_set_body(
 @click.argument("key")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
-    """Forget what was set here for KEY, its buckets and its budgets; what the code declares rules again."""
+    """Remove the operator's limits of KEY, its buckets and its budgets; the values of the code count again."""
     from limpet.ops.limits import kept_numbers
 
     async with terminal.operator() as operator:
@@ -217,7 +217,7 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
         terminal.text(f"{shape['at']}  {shape['text']}")
 
 
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not closed.")
+@click.option("--open", "only_open", is_flag=True, help="Only open and half-open breakers.")
 async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
     """List breakers with their states."""
     from limpet.ops.shape import breaker_shape
@@ -241,7 +241,7 @@ async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
 
 
 @click.argument("name")
-@click.option("--for", "for_ms", type=duration, help="Let a probe through after this time; without it: until reset.")
+@click.option("--for", "for_ms", type=duration, help="Admit a probe after this time; without it: open until reset.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 @click.option("--new", is_flag=True, help="Allow a name that is not in use yet.")
 async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: str, new: bool) -> None:
@@ -254,7 +254,7 @@ async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: s
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Close breaker NAME and forget its failures; limit:KEY or task:NAME is one that ran out of money."""
+    """Close breaker NAME and forget its failures; limit:KEY or task:NAME reopens one without money."""
     async with terminal.operator() as operator:
         gate = await operator.reset(name, reason=reason)
     _told(terminal, gate.key, "closed")

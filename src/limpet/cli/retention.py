@@ -23,7 +23,7 @@ def retention() -> None:
 
 
 async def list_body(terminal: Terminal) -> None:
-    """List queues whose finished jobs stay for another time than those of all others."""
+    """List queues with their own retention of finished jobs."""
     from limpet.ops.shape import kept_shape
 
     async with terminal.operator() as operator:
@@ -52,7 +52,7 @@ def _times(kept: Kept) -> list[str]:
 async def set_body(
     terminal: Terminal, queue: str, succeeded: str | None, cancelled: str | None, dead: str | None, reason: str
 ) -> None:
-    """Keep finished jobs of QUEUE so long; it wins over what the code and settings files say until cleared."""
+    """Set how long finished jobs of QUEUE stay; it wins over the code and the settings files until cleared."""
     from limpet.ops.known import strange
 
     given = dict(zip(ENDS, (succeeded, cancelled, dead), strict=True))

@@ -181,7 +181,7 @@ async def remove_body(terminal: Terminal, name: str, yes: bool, reason: str) -> 
 @click.argument("name", shell_complete=complete_schedule)
 @reason_option
 async def pause_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Let no tick of schedule NAME fire. Runs go on."""
+    """Let no tick of schedule NAME fire. Runs continue."""
     async with _schedules(terminal) as known:
         view = await known.pause(name, reason=reason)
     _told(terminal, view, "paused")
@@ -190,7 +190,7 @@ async def pause_body(terminal: Terminal, name: str, reason: str) -> None:
 @click.argument("name", shell_complete=complete_schedule)
 @reason_option
 async def resume_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Let schedule NAME tick from now on; what the pause held back is not caught up."""
+    """Let schedule NAME tick from now on; ticks during the pause are not caught up."""
     async with _schedules(terminal) as known:
         view = await known.resume(name, reason=reason)
     _told(terminal, view, "resumed")

@@ -158,7 +158,7 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
 
 
 def _parents(standing: Inspection) -> Iterator[Reason]:
-    # Those that have failed first: they are what somebody has to look at.
+    # Failed parents first: a person has to look at them.
     found = sorted(standing.parents, key=lambda each: each[1] not in (State.dead, State.cancelled))
     if len(found) > MOST_PARENTS:
         counts = Counter(state.value for _, state in found)
@@ -180,7 +180,7 @@ def _suspended(waiting: Waiting, now_ms: int) -> Reason:
     when = when_words(waiting.until_ms, now_ms)
     if event.startswith(SLEEP):
         name = event.removeprefix(SLEEP)
-        return Reason("sleeping", f"it sleeps ({name}) and goes on {when}", until, {"name": name})
+        return Reason("sleeping", f"it sleeps ({name}) and continues {when}", until, {"name": name})
     end = "" if until is None else f"; its time is over {when}"
     if event.startswith(APPROVAL):
         name = event.removeprefix(APPROVAL)

@@ -239,7 +239,7 @@ def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | Non
     match transition:
         case Hold(gate=gate, trips=True, delay_ms=delay_ms):
             return (
-                f"back to the front, its attempt unspent; {_gate(gate, spec)} is shut like an open breaker, and its "
+                f"back to the front, its attempt unspent; {_gate(gate, spec)} is closed like an open breaker, and its "
                 f"jobs wait at no cost; after {text_of_ms(delay_ms)} one of them probes, and if that succeeds it "
                 "opens for all (`limpet breakers reset` opens it sooner)"
             )
@@ -248,13 +248,13 @@ def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | Non
             wait = (
                 f"{text_of_ms(HOLD_FIRST_MS)}, doubled each time up to {text_of_ms(HOLD_CAP_MS)}"
                 if named is None
-                else f"{text_of_ms(min(named, policy.max_held_ms))}, as the other side asks"
+                else f"{text_of_ms(min(named, policy.max_held_ms))}, as the provider asks"
             )
-            return f"back to the front, its attempt unspent; {_gate(gate, spec)} admits nobody for {wait}, and jitter"
+            return f"back to the front, its attempt unspent; {_gate(gate, spec)} is held for {wait} plus jitter"
         case Bury() if judged is not None and judged.verdict.kind != "permanent":
             return "dead: the task allows no other attempt, and it waits for a person in the dead-letter queue"
         case Bury():
-            return "dead at once: it waits for a person in the dead-letter queue"
+            return "dead now: it waits for a person in the dead-letter queue"
         case RetryAfter():
             counts = "" if spec is None or spec.breaker is None else "; counts for its breaker"
             if judged is None:

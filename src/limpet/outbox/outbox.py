@@ -27,7 +27,7 @@ class Home:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._home: str | None = None
-        self._trusted: set[str] = set()  # homes of callers from a time when nobody could be asked
+        self._trusted: set[str] = set()  # homes of callers, accepted while the outbox could not be asked
 
     async def is_at(self, home: str, *, block: bool) -> bool:
         """False when a caller's connection leads to another home than the URL. `block`: as all its calls do.

@@ -252,7 +252,7 @@ class Executor:
             self.left += 1
             self._recycle("abandoned")
         if attempt.stopper is not None:
-            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
+            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner continues
             self._loop.call_soon(self._look_back, attempt)
             return
         runner = attempt.task

@@ -38,7 +38,7 @@ class Want(Struct, frozen=True):
     slots: int  # that the answer may fill
     reach: Reach
     least_urgent: int = LEAST_URGENT
-    aged: int = 0  # so many may be taken past more urgent ones
+    aged: int = 0  # jobs that may be taken past more urgent ones
     aged_reach: Reach | None = None  # of aged jobs, where it is not the same
 
 

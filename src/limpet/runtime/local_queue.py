@@ -142,7 +142,7 @@ class LocalQueue:
         return self._spare(executor, priority) > 0
 
     def reach(self, priority: int, slots: int) -> Reach:
-        """The jobs of that priority that could start when so many slots are free."""
+        """The jobs of that priority that could start with this number of free slots."""
         return self.idle("thread", priority), self.idle("process", priority), slots > 0
 
     def _spare(self, executor: str, priority: int) -> int:

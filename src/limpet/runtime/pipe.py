@@ -234,7 +234,7 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
                 yield  # a cancellation that the handler's last step asked for must not hit the task's next job
         attempt.end()
         while task.cancelling():
-            task.uncancel()  # the task goes on to run other jobs
+            task.uncancel()  # the task will run other jobs
 
 
 def _escaped(error: BaseException) -> BaseException:

@@ -280,7 +280,7 @@ class WorkerRun:
                 self._over.set_exception(failed)
 
     def _recycle(self, why: Recycled) -> None:
-        """End, so that a supervisor starts a new process: where there is none, a worker goes on as long as it can."""
+        """End, so that a supervisor starts a new process: without one, a worker continues as long as it can."""
         if why == "max_jobs" or (why == "abandoned" and self._settings.recycles):
             self.end("recycled")  # a handler that was given up dies with this process, once the others are done
         elif why == "exhausted" and self._settings.recycles and not self._over.done():

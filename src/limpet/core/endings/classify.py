@@ -67,7 +67,7 @@ def _unknown(error: BaseException) -> Judgement:
 
 
 def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | None) -> Judgement:
-    """The outermost error that anybody knows decides: the user's word about it first, then the tables."""
+    """The outermost known error decides: the user's rules first, then the tables."""
     for whole in _chain(error):
         translated = peek(whole, "orig")  # SQLAlchemy's error and the driver's own are one
         parts = (whole, translated) if isinstance(translated, BaseException) else (whole,)
@@ -105,7 +105,7 @@ def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms
     verdict, failure = judged.verdict, failure_of(error, judged.verdict.kind)
     if verdict.kind in ("rate_limited", "spent"):
         spent = verdict.kind == "spent"
-        # "Two sub-exceptions" would tell nobody who has to pay.
+        # "Two sub-exceptions" would not tell a person what has to be paid.
         said = message_of(judged.of) if isinstance(error, BaseExceptionGroup) else failure.message
         return Limited(verdict.retry_after_ms, verdict.key, said, failure, spent)
     return Raised(failure, verdict.retry_after_ms)
@@ -223,7 +223,7 @@ def _codes(error: BaseException) -> Iterator[str]:
 
 
 def _patient(kind: Kind, error: BaseException, now_ms: int | None) -> Verdict:
-    """The verdict with the time that the other side named, where a time matters."""
+    """The verdict with the time in the answer, if a time matters."""
     if kind in ("permanent", "spent"):
         return Verdict(kind)
     return Verdict(kind, pushback.retry_after_ms(error, now_ms))

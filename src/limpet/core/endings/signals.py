@@ -16,7 +16,7 @@ class JobSignal(Exception):
     """Base of the exceptions by which a handler decides its own job's fate."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled as it is, not made anew: its words are no time, and a class of the user's own may be made in any way.
+        # Pickled as it is, not constructed again: its text is not a time, and a subclass may have any constructor.
         return _blank, (type(self), self.args), vars(self)
 
 
@@ -59,10 +59,10 @@ class Cancel(JobSignal):
 
 
 class RateLimited(JobSignal):
-    """The other side asked us to slow down: hold `key` for every worker; no attempt spent.
+    """The provider asked for a lower rate: hold `key` for every worker; no attempt spent.
 
     `retry_after` may be what a Retry-After header says, whatever that is: seconds, "6m0s", a date. A time that has
-    passed is no time, and text that cannot be read names none: the other side's mistake must not cost the job its life.
+    passed is no time, and unreadable text names none: a provider's mistake must not make the job dead.
     """
 
     def __init__(self, retry_after: Duration | None = None, key: str | None = None) -> None:

@@ -74,7 +74,7 @@ class Snooze(Struct, frozen=True, tag=True):
 class Suspend(Struct, frozen=True, tag=True):
     """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for events.
 
-    It goes on after `delay_ms` (0: ready at once; None: never by itself, it is due at FOREVER_MS), or as soon as one of
+    It continues after `delay_ms` (0: ready now; None: never by itself, it is due at FOREVER_MS), or as soon as one of
     `events` is signalled; one that was signalled before makes it ready at once. What it waits for is noted, as
     Note("waiting", event, b"<due_at_ms>") each: the only notes of that kind, until it suspends again or is woken.
     """
@@ -86,7 +86,7 @@ class Suspend(Struct, frozen=True, tag=True):
 
 
 class Hold(Struct, frozen=True, tag=True):
-    """running → ready at the front, attempt unspent, and `gate` admits nobody for `delay_ms`.
+    """running → ready at the front, attempt unspent, and `gate` admits no job for `delay_ms`.
 
     With `trips` the gate opens as a breaker does: after the time one job probes it.
     """
@@ -116,7 +116,7 @@ Answer = Literal["done", "stale", "gone"]
 class Settled(Struct, frozen=True, omit_defaults=True):
     """What became of one transition: done; stale (the job is not under that token); gone (no such job).
 
-    `shut` are the gates at which it counted as a failure, or that it held, and that are shut now: nobody may start
+    `shut` are the gates at which it counted as a failure, or that it held, and that are shut now: no job may start
     under them, not even a job that was claimed before.
     """
 

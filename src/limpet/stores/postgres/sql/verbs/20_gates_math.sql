@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION lp.gate_places(p_gate lp.gate, p_now bigint) RETURNS 
     ELSE least(
       CASE
         WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = :FULL_PACE OR NOT lp.gate_climbs(p_gate, p_now)) THEN :UNLIMITED
-        ELSE greatest(0, lp.gate_slots(p_gate, p_now) - (p_gate).used)
+        ELSE least(:UNLIMITED, greatest(0, lp.gate_slots(p_gate, p_now) - (p_gate).used))
       END,
       CASE
         WHEN (p_gate).open_until_ms = 0 THEN NULL

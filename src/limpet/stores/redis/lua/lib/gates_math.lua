@@ -106,7 +106,7 @@ do
   function gates_math.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
     local rule, free = g.rule, gates_math.UNLIMITED
-    if gates_math.max_concurrency(g, now) then free = max(0, gates_math.slots(g, now) - (g.used or 0)) end
+    if gates_math.max_concurrency(g, now) then free = min(free, max(0, gates_math.slots(g, now) - (g.used or 0))) end
     if rule.interval_us then free = min(free, rate_room(g, now)) end
     if rule.cap then free = min(free, budget_room(g, now)) end
     local open_until = g.open_until_ms or 0
