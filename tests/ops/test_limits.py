@@ -18,9 +18,9 @@ from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Agents, LimitChange, Operator
 from limpet.ops import limits as limits_room
-from limpet.ops.known import strange
+from limpet.ops.gate_reasons import gate_reasons
+from limpet.ops.names import unknown_gate_note
 from limpet.ops.shape import breaker_shape, event_shape, gate_shape
-from limpet.ops.stops import stops
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
@@ -234,21 +234,21 @@ async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) 
     found = await operator.waiters(gates)
     assert (found.counts, [gate.key for gate in found.beyond]) == ({"limit:z:1": 1}, ["limit:z:1"])
     assert [gate.key for gate in await operator.limits("z:")] == ["limit:usd/day:z:1", "limit:z:1"]
-    assert await strange(store, "limit:z:1") == ""
+    assert await unknown_gate_note(store, "limit:z:1") == ""
     assert [gate.key for gate in await operator.clear_limit("z:1")] == ["limit:usd/day:z:1", "limit:z:1"]
 
 
 def test_what_a_gate_that_climbs_lets_through_is_a_reason_to_wait() -> None:
     gate = push_back(Gate(GateRule("limit:smtp", concurrency=8)), 1_000, 5, 0)
     view = cast(JobView, None)  # only budgets look at the job
-    (held,) = stops(gate, view, 0)
+    (held,) = gate_reasons(gate, view, 0)
     assert held.code == "held"
     begun = replace(gate, used=1)
-    (why,) = stops(begun, view, 2_000)
+    (why,) = gate_reasons(begun, view, 2_000)
     assert why.text == "limit smtp has 1 of 8 slots taken, and goes at 10 % (100 % in 9s)"
     assert why.until is not None
-    assert list(stops(begun, view, 3_500)) == []
-    (full,) = stops(replace(gate, used=8), view, 11_000)
+    assert list(gate_reasons(begun, view, 3_500)) == []
+    (full,) = gate_reasons(replace(gate, used=8), view, 11_000)
     assert (full.text, full.until) == ("limit smtp has 8 of 8 slots taken", None)
 
 

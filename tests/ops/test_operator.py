@@ -12,7 +12,7 @@ from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
 from limpet.core.tasks.declaration import Declaration, DeclaredLimit
 from limpet.ops import InvalidQuery, LimitChange, Operator
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.select import PAGE, AmbiguousId
 from limpet.ops.shape import breaker_shape
 from limpet.stores.base import Store

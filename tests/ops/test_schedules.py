@@ -23,7 +23,7 @@ from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.rule import EveryRule
 from limpet.core.schedules.schedule import KIND, Schedule
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.schedule_runs import CHUNK, ScheduleBusy
 from limpet.ops.schedules import ScheduleDeclared, ScheduleExists, Schedules
 from limpet.stores.sqlite import SqliteStore

@@ -79,7 +79,7 @@ def _said(
 ) -> tuple[TaskSpec | None, list[TaskSpec], tuple[Classifier, ...]]:
     """What the app and its tasks say of errors; nothing without an app."""
     from limpet.core.tasks.naming import did_you_mean
-    from limpet.ops.known import UnknownName
+    from limpet.ops.names import UnknownName
 
     reference = app_reference(flag)
     if reference is None:

@@ -19,7 +19,7 @@ from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTime
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
-from limpet.ops.known import known
+from limpet.ops.names import known_names
 from limpet.ops.select import resolve
 
 if TYPE_CHECKING:
@@ -171,8 +171,8 @@ async def _unsure(app: Limpet, task: str, queue: str | None, *, validated: bool)
     notes = []
     if not validated:
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
-    tasks = set(app.tasks) or await known(app.store, "task")
-    for kind, name, names in (("task", task, tasks), ("queue", queue, await known(app.store, "queue"))):
+    tasks = set(app.tasks) or await known_names(app.store, "task")
+    for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):
         hint = "" if name is None or name in names else did_you_mean(name, names)
         if hint.startswith("did you mean"):
             notes.append(f"no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")

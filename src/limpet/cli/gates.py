@@ -37,8 +37,8 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     """List limits, buckets and budgets with their levels and waiting jobs: all, only KEY, or all whose
     keys begin with KEY."""
     from limpet.core.gate import room
+    from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import gate_shape
-    from limpet.ops.stops import opens_text
     from limpet.stores.asking import MOST_GATES
 
     async with terminal.operator() as operator:
@@ -81,8 +81,8 @@ def _level(gate: Gate, now_ms: int) -> str:
     from limpet.core.limits.period import ends_ms
     from limpet.core.limits.unit import MONEY, amount_text
     from limpet.core.text.duration import text_of_ms
+    from limpet.ops.gate_reasons import slower_text
     from limpet.ops.shape import tokens_level
-    from limpet.ops.stops import slower_text
 
     rule, money = gate.rule, gate.rule.unit == MONEY
 
@@ -150,7 +150,7 @@ async def limits_set_body(
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from limpet.ops import LimitChange
-    from limpet.ops.known import strange
+    from limpet.ops.names import unknown_gate_note
 
     if slowest is not None and adaptive is False:
         raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
@@ -172,7 +172,10 @@ async def limits_set_body(
         tenant_depth=tenant_depth,
     )
     async with terminal.operator() as operator:
-        known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}
+        known = {
+            rule.key: await unknown_gate_note(operator.store, rule.key)
+            for rule in await operator.limit_rules(key, change)
+        }
         gates = await operator.set_limit(key, change, reason=reason)
     _told_all(terminal, [gate.key for gate in gates], "set", [note for note in known.values() if note])
 
@@ -220,8 +223,8 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
 @click.option("--open", "only_open", is_flag=True, help="Only open and half-open breakers.")
 async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
     """List breakers with their states."""
+    from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import breaker_shape
-    from limpet.ops.stops import opens_text
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.breakers(), operator.now_ms()

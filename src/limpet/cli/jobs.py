@@ -58,11 +58,11 @@ def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
 async def _hint(store: Any, query: Any) -> str:
     """A query that finds nothing because a name is misspelt should say so."""
     from limpet.core.tasks.naming import did_you_mean
-    from limpet.ops.known import known
+    from limpet.ops.names import known_names
 
     for term in query.terms:
         if term.field in ("queue", "task") and "*" not in term.value and not term.negated:
-            names = await known(store, term.field)
+            names = await known_names(store, term.field)
             if term.value not in names:
                 return f"no {term.field} is called {term.value!r}; {did_you_mean(term.value, names)}"
     return ""

@@ -101,7 +101,7 @@ async def drain_body(
     reason: str,
 ) -> int:
     """Refuse new jobs of QUEUE, a task or everything, finish the rest, then leave it paused."""
-    from limpet.ops.stops import gate_words
+    from limpet.ops.gate_reasons import gate_words
 
     key = _gate(queue, task, everything)
     async with terminal.operator(wait_ms=patience_ms(timeout) if wait else 0) as operator:

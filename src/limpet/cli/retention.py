@@ -53,14 +53,14 @@ async def set_body(
     terminal: Terminal, queue: str, succeeded: str | None, cancelled: str | None, dead: str | None, reason: str
 ) -> None:
     """Set how long finished jobs of QUEUE stay; it wins over the code and the settings files until cleared."""
-    from limpet.ops.known import strange
+    from limpet.ops.names import unknown_gate_note
 
     given = dict(zip(ENDS, (succeeded, cancelled, dead), strict=True))
     keep = {name: value for name, value in given.items() if value is not None}
     if not keep:
         raise UsageError("say how long which jobs stay", fix="--succeeded 7d, --cancelled 1d or --dead forever")
     async with terminal.operator() as operator:
-        note = await strange(operator.store, f"queue:{queue}")
+        note = await unknown_gate_note(operator.store, f"queue:{queue}")
         kept = await operator.set_retention(queue, keep, reason=reason)
     _told(terminal, kept, [note] if note else [])
 

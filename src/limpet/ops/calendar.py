@@ -15,7 +15,7 @@ from msgspec import Struct
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Control, Finding
-from limpet.core.schedules import words
+from limpet.core.schedules import schedule_text
 from limpet.core.schedules.declared import Absent, absent, declared_by, tickers
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
 from limpet.core.schedules.plan import ON_TIME_MS, tick_job
@@ -147,7 +147,7 @@ class Calendar:
             changed_by=schedule.changed_by,
             last=None if last is None else zone.moment(last),
             next=tuple(zone.moment(at) for at in upcoming),
-            next_in_words=tuple(words.of_tick(at, zone, self.now_ms) for at in upcoming),
+            next_in_words=tuple(schedule_text.of_tick(at, zone, self.now_ms) for at in upcoming),
         )
 
     def upcoming(self, schedule: Schedule) -> Iterator[int]:
@@ -163,7 +163,7 @@ class Calendar:
             if isinstance(schedule, Schedule) and self._standing(schedule)[0] == "on"
         ]
         return [
-            NextRun(zone.moment(at), schedule.name, schedule.task, words.of_tick(at, zone, self.now_ms))
+            NextRun(zone.moment(at), schedule.name, schedule.task, schedule_text.of_tick(at, zone, self.now_ms))
             for at, schedule in islice(merge(*lines, key=lambda each: each[0]), count)
             for zone in [zone_of(schedule.rule)]
         ]
@@ -215,7 +215,7 @@ class Calendar:
         if not self.tickers:
             return "on", "no worker is alive, so it does not run", "start one: limpet worker MODULE:APP"
         if (until_ms := self._ahead_until_ms(schedule)) is not None:
-            until = words.of_instant(until_ms, zone_of(schedule.rule))
+            until = schedule_text.of_instant(until_ms, zone_of(schedule.rule))
             fix = "wait until then, or give it another name: ticks that are decided stay so"
             return "on", f"the engine's clock was put back, and ticks until {until} are decided", fix
         if not self._is_served(schedule.task):

@@ -19,9 +19,9 @@ from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
+from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.repair import FIX, books
 from limpet.ops.shape import stuck_places
-from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.witness import changed_stores
 from limpet.stores.asking import all_gates, examined
 from limpet.stores.base import Features, Store

@@ -35,7 +35,6 @@ from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import Explanation, explain
-from limpet.ops.known import Kind, require
 from limpet.ops.limits import (
     LimitChange,
     Waiters,
@@ -47,6 +46,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
+from limpet.ops.names import Kind, require
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import RepairReport, repair

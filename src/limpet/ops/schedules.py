@@ -29,7 +29,7 @@ from limpet.core.text.duration import Duration, instant_ms, iso
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.schedule_runs import At, Backfill, backfill, run_now, ticks_within
 from limpet.stores.base import Store
 

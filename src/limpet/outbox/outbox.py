@@ -15,8 +15,8 @@ from limpet.core.jobs.job import Job
 from limpet.outbox.place import Place
 from limpet.outbox.row import pack
 from limpet.outbox.table import missing, outbox_log, schema, statements
-from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
+from limpet.stores.packed import check_size
 
 _NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 

@@ -24,8 +24,8 @@ class Ageing:
     where not as many came as might have, chance says which, or it might never be one at which there is room.
     """
 
-    def __init__(self, every: int | None, rng: random.Random) -> None:
-        self._every = every or 0  # 0: never
+    def __init__(self, every: int, rng: random.Random) -> None:
+        self._every = every
         self._rng = rng
         self._claimed = 0  # jobs that were claimed and not given back
         self._paid = 0  # of those, how many the aged ones stand for
@@ -40,7 +40,7 @@ class Ageing:
 
     def owed(self, most: int, short: Short) -> int:
         """How many aged jobs may be claimed now. What a worker could not even hold (`most`) is not made up for."""
-        if not self._every or self.most_urgent > LEAST_URGENT:
+        if self.most_urgent > LEAST_URGENT:
             return 0
         if any(short) and self._strict[short] < self._every - 1:
             return 0
@@ -49,7 +49,7 @@ class Ageing:
 
     def count(self, jobs: Sequence[Claimed], short: Short) -> None:
         """These were given by priority."""
-        if self._every and jobs:
+        if jobs:
             self._strict[short] += 1
             self._claimed += len(jobs)
             self._best = min(self._best, *(job.lane.priority for job in jobs))

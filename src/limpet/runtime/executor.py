@@ -28,9 +28,8 @@ from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
-from limpet.runtime.local_queue import LocalQueue
+from limpet.runtime.local_queue import LocalQueue, Pace
 from limpet.runtime.log import job_log, logger
-from limpet.runtime.pace import Pace
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.settings import Recycled, WorkerPlan

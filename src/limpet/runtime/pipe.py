@@ -127,8 +127,9 @@ class Pipe:
         return self._in_thread(attempt, partial(prepared.fn, *args, **kwargs), context)
 
     def _decode(self, attempt: Attempt, prepared: PreparedTask) -> tuple[list[Any], dict[str, Any]]:
+        job = attempt.job
         try:
-            return prepared.decode(attempt.job.args, Given.to(attempt.job))
+            return prepared.decode(job.args, Given.to(job) if job.after or job.inputs else None)
         except UsageError as error:
             raise Unreadable from error
 

@@ -131,7 +131,7 @@ def _beyond_help(id: bytes, token: int, type_name: str, what: str, trouble: Base
 
 
 def _wait_ms(asked_ms: int) -> int:
-    """A wait that a handler asked for; one that is no wait is none."""
+    """The delay that a handler asked for; an invalid value counts as 0."""
     return bounded_ms(asked_ms) or 0
 
 

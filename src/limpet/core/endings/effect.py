@@ -101,9 +101,12 @@ STOPPED: Final[dict[Stopped, Otherwise]] = {
 SUCCESS: Final = Effect(SUCCEEDED, "succeeded", "again", blame=True, verdict="ok", if_cancelling="")
 
 
+NO_RESULT: Final = (None, b"null")
+
+
 def success(result: bytes | None) -> Effect:
     """The job has worked, with this result as JSON; null is none."""
-    return SUCCESS if result is None or result == b"null" else replace(SUCCESS, result=result)
+    return SUCCESS if result in NO_RESULT else replace(SUCCESS, result=result)
 
 
 def effect_of(transition: Transition) -> Effect:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from limpet.core.endings.effect import LEFT, OVERDUE, silent
 from limpet.core.gate import Pause
 from limpet.core.jobs.lease import Beat, Held, Pulse, SessionView
-from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.stores.sqlite import gates, graph, settle
 from limpet.stores.sqlite.effect import Running, apply_all
 from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx
@@ -121,15 +120,3 @@ def view(tx: Tx) -> list[SessionView]:
         SessionView(id, tx.serves(serves), info, started, beat_at, deadline, bool(idle), running)
         for id, serves, info, started, beat_at, deadline, idle, running in tx.rows("session_views", (tx.now_ms,))
     ]
-
-
-def watch(tx: Tx, id: bytes, ear: str) -> State | None:
-    """Have the end of a job told to `ear`; its state now, None when it is gone."""
-    row = tx.row("job_state", (id,))
-    if row is None:
-        return None
-    state: State = STATES[row[0]]
-    if state not in FINISHED:
-        tx.run("job_watch", (id,))
-        tx.run("watch_put", (id, ear))
-    return state

@@ -82,8 +82,8 @@ BEGIN
   GROUP BY k.token, k.hard;
 END $$;
 
--- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the long way would; ids NULL: not so, take that. p_last: the last token that was given.
+-- The fast path, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
+-- what the full path would do; ids NULL: not so, take that one. p_last: the last token that was given.
 CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
   OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint

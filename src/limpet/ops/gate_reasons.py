@@ -26,7 +26,7 @@ from limpet.core.text.event_text import percent_text
 from limpet.ops.reason import Reason, ago, instant, when_text, when_words
 
 
-def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
+def gate_reasons(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
     """Every way in which this gate stops the job now."""
     what = gate_name(gate)
     rule, facts = gate.rule, {"key": gate.key}
