@@ -248,7 +248,7 @@ class Taking(Choosing):
         return admitted
 
     def _fall_short(self, stopping: list[Gate], costs: dict[str, list[int]], at: int) -> None:
-        """If only budgets stopped the job at this place, close them, so that smaller jobs cannot pass it (aged ones may)."""
+        """If only budgets stopped the job at this place, close them: smaller jobs cannot pass it; aged claims can."""
         if self.passing:
             return
         gates = [self.tx.gate_or_new(gate.key) for gate in stopping]
