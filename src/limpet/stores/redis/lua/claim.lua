@@ -3,7 +3,7 @@
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · mailbox · aged · most
---   urgent: so many jobs are taken first, of that priority and less urgent ones
+--   urgent: `aged` jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
 --   is their number alone, and they are read after it, a part at a time.
@@ -110,7 +110,7 @@ local function sleep(idle, asked, instant)
   if idle and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", mailbox)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
     call("HSET", K.sleeps_until, session, base.text(instant))
@@ -159,7 +159,7 @@ local function claim(idle, asked)
   return answer(instant, again, taken.rows)
 end
 
-local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "mailbox"))
 if not deadline or tonumber(deadline) <= tx.now then
   return answer(nil, false, {})
 end
@@ -170,6 +170,6 @@ end
 tx.insist()
 sessions_signature.meet(sig, serves)
 if known_mailbox ~= mailbox then
-  call("HSET", K.session .. session, "ear", mailbox)
+  call("HSET", K.session .. session, "mailbox", mailbox)
 end
 return claim(idle, asked)
