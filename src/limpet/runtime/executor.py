@@ -14,8 +14,6 @@ from limpet.core.endings.transition import (
     Hold,
     Lose,
     Release,
-    RetryAfter,
-    Snooze,
     Succeed,
     Suspend,
     Transition,
@@ -363,21 +361,8 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     if isinstance(transition, Suspend):
         about["waits_for"] = list(transition.events)
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
-    event = _EVENTS.get(type(transition), "job ended")
+    event = transition.event
     if isinstance(transition, Hold) and transition.trips:
         about["key"] = transition.gate
         level, event = logging.ERROR, "closed the key of a job: the provider has no money or quota left"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
-
-
-_EVENTS: Final[dict[type, str]] = {
-    Succeed: "job succeeded",
-    Release: "job handed back",
-    Bury: "job dead",
-    Drop: "job cancelled",
-    RetryAfter: "job failed, will retry",
-    Snooze: "job snoozed",
-    Suspend: "job suspended",
-    Hold: "job rate limited",
-    Lose: "job lost its process",
-}

@@ -13,16 +13,9 @@ from typing import Final
 
 from limpet.core.endings.decide import awaits_commit, unwritable
 from limpet.core.endings.transition import (
-    Bury,
-    Drop,
-    Hold,
-    Lose,
     Release,
-    RetryAfter,
     Settled,
-    Snooze,
     Succeed,
-    Suspend,
     Transition,
 )
 from limpet.core.errors import StoreError
@@ -39,18 +32,6 @@ from limpet.runtime.settings import WorkReport
 
 MOST_PER_CALL: Final = 1_000  # what every engine settles in one bounded step
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
-
-_COUNTED: Final[dict[type, str]] = {
-    Succeed: "succeeded",
-    RetryAfter: "retried",
-    Bury: "dead",
-    Drop: "cancelled",
-    Release: "released",
-    Snooze: "snoozed",
-    Suspend: "suspended",
-    Hold: "held",
-    Lose: "lost",
-}
 
 
 class Notebook:
@@ -291,9 +272,8 @@ class Settler(Part):
             for transition in batch:
                 self._roster.end(transition.id, transition.token)
         report = self._report
-        for kind, count in Counter(map(type, batch)).items():
-            name = _COUNTED[kind]
-            setattr(report, name, getattr(report, name) + count)
+        for counter, count in Counter(each.counted for each in batch).items():
+            setattr(report, counter, getattr(report, counter) + count)
         shut: set[str] = set()
         for transition, settled in zip(batch, answers, strict=True):
             if settled.shut:
@@ -320,8 +300,7 @@ class Settler(Part):
         )
 
     def _uncount(self, transition: Transition) -> None:
-        name = _COUNTED[type(transition)]
-        setattr(self._report, name, getattr(self._report, name) - 1)
+        setattr(self._report, transition.counted, getattr(self._report, transition.counted) - 1)
 
     def _refused(self, transition: Transition, answer: str) -> None:
         self._uncount(transition)

@@ -29,7 +29,7 @@ def _ability(serves: Serves) -> tuple[bytes, bytes]:
 async def claim(
     client: Client, key: bytes, definitions: DefinitionCache, request: ClaimRequest, mailbox: str, now_ms: int | None
 ) -> tuple[Claim, list[Bury]]:
-    """What the session holds from now on, and what must be buried of it since nobody can read it."""
+    """What the session holds from now on, and the unreadable jobs of it, which must be buried."""
     args = (
         "" if now_ms is None else now_ms,
         request.session,
@@ -68,7 +68,7 @@ async def claim(
 
 
 async def _many_inputs(client: Client, hash: bytes) -> list[bytes]:
-    """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
+    """What very many parents left for a job, a part at a time: in one piece it would block all other calls."""
     flat: list[bytes] = []
     cursor, size = b"0", 0
     while True:

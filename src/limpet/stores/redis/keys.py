@@ -116,7 +116,7 @@ class K:
         per="id",
     )
     children = Key("c:", "sorted set", "child whose dependency on this job is open", "the job has ended", per="id")
-    graph_todo = Key("fan", "set", "msgpack of a walk through very many children that goes on", "claim, sweep")
+    graph_todo = Key("fan", "set", "msgpack of an unfinished walk through very many children", "claim, sweep")
     graph_walks = Key("rv", "hash", "parent → such walks that must end before it hands its result on", "its count is 0")
 
     # -- Lanes
@@ -150,7 +150,7 @@ class K:
     waiting_lanes = Key(
         "W:", "sorted set", "lane that waits, by priority and turn", "the gate opens", per="class and gate"
     )
-    waiting_classes = Key("WC:", "set", "class with a lane that waits", "its last lane goes on", per="gate")
+    waiting_classes = Key("WC:", "set", "class with a lane that waits", "its last lane is woken", per="gate")
     draining = Key("dr", "set", "gate that drains", "the drain ends")
     bounded = Key("dp", "set", "gate of a queue with a depth", "the rule ends")
 

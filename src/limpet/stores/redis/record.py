@@ -1,6 +1,6 @@
 """Reads and writes the bytes of a stored job: a head of fixed size, what few jobs have, and the arguments.
 
-`lua/lib/record.lua` is the other side. Texts and numbers only where Lua reads too: Redis's msgpack knows no bytes.
+`lua/lib/record.lua` is its counterpart. Texts and numbers only where Lua reads too: Redis's msgpack knows no bytes.
 """
 
 from __future__ import annotations

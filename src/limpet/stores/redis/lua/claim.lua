@@ -3,7 +3,7 @@
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · mailbox · aged · most
---   urgent: so many jobs are taken first, of that priority and less urgent ones
+--   urgent: `aged` jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
 --   is their number alone, and they are read after it, a part at a time.

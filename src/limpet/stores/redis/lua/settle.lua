@@ -52,7 +52,7 @@ local function one(i, kind, body, fits)
   local id, running, raw = ids[i], runs[i], raws[i]
   local ended = now_in[id]
   if not raw then
-    if fits and not ended then -- somebody has removed its record: what it held is free all the same
+    if fits and not ended then -- its record was removed: what it held is freed all the same
       effect.vanished(s, id, running, read(kind, body), spent[i])
       now_in[id] = DEAD
     end

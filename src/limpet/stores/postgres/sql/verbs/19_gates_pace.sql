@@ -3,7 +3,7 @@
 -- the gate as it is afterwards. Relies on: nothing. Few gates go slower than declared: what only they need is not written
 -- into the expression that calls it.
 
--- How fast a gate goes now: it climbs evenly from where it was when somebody pushed back.
+-- How fast a gate goes now: it climbs evenly from its pace at the last pushback.
 CREATE OR REPLACE FUNCTION lp.gate_pace(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_ms bigint := greatest(0, p_now - p_gate.paced_at_ms);
@@ -14,25 +14,25 @@ BEGIN
   RETURN least(:FULL_PACE, greatest(p_gate.floor, least(p_gate.ceiling, p_gate.pace + v_ms * :FULL_PACE / greatest(1, p_gate.climb_ms))));
 END $$;
 
--- So many at this pace; a product would be too large.
+-- p_count at this pace; a product would be too large.
 CREATE OR REPLACE FUNCTION lp.at_pace(p_count bigint, p_pace bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT p_count / :FULL_PACE * p_pace + p_count % :FULL_PACE * p_pace / :FULL_PACE
 $$;
 
--- Whether a gate without numbers climbs: somebody pushed it back, and it counts those who start until it is done.
+-- Whether a gate without numbers climbs after pushback: it counts starts until it is done.
 CREATE OR REPLACE FUNCTION lp.gate_climbs(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).pace < :FULL_PACE AND (p_gate).concurrency IS NULL AND (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL
     AND lp.gate_pace(p_gate, p_now) < :FULL_PACE
 $$;
 
--- Whether a gate counts those who pass: they are never held ahead of time.
+-- Whether a gate counts the jobs that pass: such jobs are never claimed ahead of time.
 CREATE OR REPLACE FUNCTION lp.gate_counts(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
     OR ((p_gate).pace < :FULL_PACE AND lp.gate_climbs(p_gate, p_now))
 $$;
 
 -- How many jobs may run at once at the pace that the gate goes now: one, unless none ever may. NULL: as many as there are.
--- A gate without numbers has climbed to 20 (RAMP_JOBS) before it counts nobody again.
+-- A gate without numbers has climbed to 20 (RAMP_JOBS) before it stops counting.
 CREATE OR REPLACE FUNCTION lp.gate_slots(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).pace = :FULL_PACE AND (p_gate).ceiling = :FULL_PACE THEN (p_gate).concurrency
@@ -42,11 +42,11 @@ CREATE OR REPLACE FUNCTION lp.gate_slots(p_gate lp.gate, p_now bigint) RETURNS b
   END
 $$;
 
--- When a gate has a place more, if nobody pushes back again and no job ends; NULL: it never will by the passing of time.
+-- When a gate has a place more, if there is no further pushback and no job ends; NULL: it never will by the passing of time.
 CREATE OR REPLACE FUNCTION lp.gate_climbed_at(p_gate lp.gate) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_wanted bigint := CASE
-    WHEN p_gate.concurrency IS NULL THEN least(:FULL_PACE, ceil((p_gate.used + 1) * :FULL_PACE::numeric / :RAMP_JOBS)) -- then it counts nobody
+    WHEN p_gate.concurrency IS NULL THEN least(:FULL_PACE, ceil((p_gate.used + 1) * :FULL_PACE::numeric / :RAMP_JOBS)) -- then it does not count
     WHEN p_gate.used < p_gate.concurrency THEN ceil((p_gate.used + 1) * :FULL_PACE::numeric / p_gate.concurrency)
   END;
   v_ms bigint := (v_wanted - p_gate.pace) * CASE WHEN p_gate.floor IS NULL THEN 10000 ELSE least(p_gate.climb_ms, :FOREVER_MS) END;
@@ -91,7 +91,7 @@ BEGIN
   RETURN lp.gate_slow_interval(p_gate, p_charged_at);
 END $$;
 
--- The gate after somebody told the job under p_token to come back later: it is held, and goes slower after that. A rate
+-- The gate after a provider pushed back the job under p_token: it is held, and goes slower after that. A rate
 -- begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An adaptive gate goes
 -- half as fast as it did, once for all the jobs that were claimed before.
 CREATE OR REPLACE FUNCTION lp.gate_push_back(p_gate lp.gate, p_until bigint, p_token bigint, p_now bigint) RETURNS lp.gate

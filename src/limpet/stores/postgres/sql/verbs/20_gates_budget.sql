@@ -40,7 +40,7 @@ BEGIN
   END;
 END $$;
 
--- The same, unless somebody waits for more than that: a large job is not starved by smaller ones.
+-- The same, unless a job waits for more than that: smaller jobs cannot starve a large one.
 CREATE OR REPLACE FUNCTION lp.gate_budget_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_left bigint := lp.gate_budget_left(p_gate, p_now);
@@ -70,7 +70,7 @@ BEGIN
 END $$;
 
 -- What a job cost at a gate by its own account (spent: {unit: how much}); NULL: what was counted stands. One that was
--- put off (unfinished) will reserve again, so a budget gets back what it does not own up to.
+-- put off (unfinished) will reserve again, so the budget is refunded the part that it did not report as spent.
 CREATE OR REPLACE FUNCTION lp.gate_reported_cost(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE

@@ -3,10 +3,10 @@
 -- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
--- Room of a gate that stops nobody: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
+-- Room of a gate that stops no job: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
 -- a gate counts to: 2^53 - 1 (MOST).
 
--- A product, or MOST: a wild rule must not stop those who claim.
+-- A product, or MOST: an extreme rule must not stop claims.
 CREATE OR REPLACE FUNCTION lp.gate_times(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN p_count::double precision * p_interval::double precision < 9007199254740992 THEN p_count * p_interval
@@ -58,7 +58,7 @@ CREATE OR REPLACE FUNCTION lp.gate_room(p_gate lp.gate, p_now bigint) RETURNS bi
   END
 $$;
 
--- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
+-- Whether no job passes, whatever the numbers say: it is paused or held, or its breaker is open.
 CREATE OR REPLACE FUNCTION lp.gate_is_shut(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now OR (p_gate).open_until_ms > p_now
     OR ((p_gate).open_until_ms > 0 AND (p_gate).probe_token <> 0)
@@ -84,7 +84,7 @@ CREATE OR REPLACE FUNCTION lp.gate_opens_at(p_gate lp.gate, p_now bigint) RETURN
   END
 $$;
 
--- Whether a gate that was shut, and still is, now opens sooner than whoever waits for it has been told.
+-- Whether a gate that was shut, and still is, now opens sooner than waiting workers were told.
 CREATE OR REPLACE FUNCTION lp.gate_opens_sooner(p_before lp.gate, p_after lp.gate, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -93,7 +93,7 @@ BEGIN
   );
 END $$;
 
--- How many jobs from the front of the costs pass, with so many places, starts (gate_rate_room) and so much money (NULL: no
+-- How many jobs from the front of the costs pass, with this number of places, starts (gate_rate_room) and this money (NULL: no
 -- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
 CREATE OR REPLACE FUNCTION lp.admitted(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -125,7 +125,7 @@ CREATE OR REPLACE FUNCTION lp.gate_taken(p_gate lp.gate, p_cost integer, p_now b
   END
 $$;
 
--- When the bucket is full again after so many tokens more were taken, each of which takes so long (us).
+-- When the bucket is full again after p_tokens more were taken, each of which takes p_interval (us).
 CREATE OR REPLACE FUNCTION lp.gate_full_at(p_gate lp.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times(p_tokens, p_interval), :MOST)
@@ -164,7 +164,7 @@ BEGIN
   RETURN p_gate;
 END $$;
 
--- Admit nobody before p_until; a longer hold stays.
+-- Admit no job before p_until; a longer hold stays.
 CREATE OR REPLACE FUNCTION lp.gate_hold(p_gate lp.gate, p_until bigint) RETURNS lp.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN

@@ -1,10 +1,10 @@
--- Promise: operators' words and declarations reach stored gates, and whoever can go on because of them hears of it.
+-- Promise: changes by operators and declarations reach stored gates, and lanes that can run because of them are woken.
 -- Inputs: core.gate.GateChange and GateRule as JSON; a field left out has its default. Answer: gates as JSON that
 -- core.gate.Gate is decoded from, and what was posted (w_*).
--- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; whoever
--- changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
+-- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; a step
+-- that changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
 
--- A gate that nobody has stored: its rule allows all.
+-- A gate that is not stored: its rule allows all.
 CREATE OR REPLACE FUNCTION lp.gate_new(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_gate lp.gate;
@@ -120,7 +120,7 @@ DECLARE
   v_after lp.gate := lp.gate_rule(p_gate, p_rule);
 BEGIN
   v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
-  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else no job was charged
     v_after.rule_changed_at_ms := p_now;
   END IF;
   v_after.declared := p_declared;
@@ -132,7 +132,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   p_gate := lp.gate_reset(p_gate);
-  IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+  IF p_gate.interval_us IS NOT NULL THEN -- one job may start now, however far pushback had moved it
     p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
     p_gate.rule_changed_at_ms := p_now;
   END IF;
@@ -194,7 +194,7 @@ BEGIN
   RETURN QUERY SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" || '' FOR UPDATE;
 END $$;
 
--- The gates of these keys, locked; those that nobody has stored are made first.
+-- The gates of these keys, locked; missing ones are made first.
 CREATE OR REPLACE FUNCTION lp.gate_take(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
@@ -210,7 +210,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Those who wait at a gate, or sleep since it had no room, look again; also when it will have room sooner than they were
+-- Lanes that wait at a gate, and workers that sleep since it had no room, look again; also when it has room sooner than they were
 -- told. p_before: as it was before it changed. Its row is held, and written.
 CREATE OR REPLACE FUNCTION lp.gate_post_change(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -253,14 +253,14 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 
--- Unless it took something from a gate: those who start may spend it at once, so nobody else may have it after a crash.
+-- Unless it took something from a gate: the started jobs may spend it immediately, so no other job may have it after a crash.
 CREATE OR REPLACE FUNCTION lp.commit_durably() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', s.was, true)
   FROM nullif(current_setting('limpet.sync', true), '') AS s (was) WHERE s.was IS NOT NULL;
 END $$;
 
--- Take what so many jobs of a claim cost together from each of these gates, whose rows are held. p_tokens: of the first
+-- Take the total cost of the jobs of a claim from each of these gates, whose rows are held. p_tokens: of the first
 -- job at each, for a half-open breaker to remember.
 CREATE OR REPLACE FUNCTION lp.charge_gates(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -278,7 +278,7 @@ BEGIN
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
--- For claims, who wait for nobody.
+-- For claims, which wait for no lock.
 CREATE OR REPLACE FUNCTION lp.reserve_budgets(p_keys text[], p_ns integer[], p_costs bigint[], p_reserved_for bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -370,8 +370,8 @@ BEGIN
   END IF;
 END $$;
 
--- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. Nobody can
--- wait at a gate that was not there: those are stored all at once, a batch may name ten thousand.
+-- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. No lane
+-- waits at a gate that was not there: those are stored together, a batch may name ten thousand.
 CREATE OR REPLACE FUNCTION lp.declare(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_new jsonb;

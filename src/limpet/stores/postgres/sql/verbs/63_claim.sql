@@ -1,5 +1,5 @@
 -- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
--- namespace (lock FLOOR): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
+-- namespace (lock FLOOR): it waits there while it holds nothing, and afterwards only for a step that shuts a gate and is
 -- about to commit (the door): nothing is handed out under a gate after it was seen shut. Its commit does not wait for the
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
@@ -36,7 +36,7 @@ BEGIN
   RETURN v_n >= 512;
 END $$;
 
--- Gates whose time has come let those who wait at them go on.
+-- Gates that are due admit their waiting lanes.
 CREATE OR REPLACE FUNCTION lp.open_due_gates(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
@@ -47,8 +47,8 @@ BEGIN
 END $$;
 
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
--- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
--- transaction: it is looked for again after a while.
+-- opens. A job that is due, or a child that was posted again, is held by a transaction that may take long, a
+-- caller's: it is looked for again after a while.
 CREATE OR REPLACE FUNCTION lp.next_ready_at(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
@@ -122,7 +122,7 @@ BEGIN
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
-  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
+  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- another transaction holds it
 END $$;
 
 -- A claim that has taken nothing yet. p_last: the last token that was given.

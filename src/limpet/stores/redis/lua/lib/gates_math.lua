@@ -7,16 +7,16 @@ do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
   local MOST = gates_math.MOST -- where counting ends: a sum or a product that is larger is inexact, but never smaller than this
   local TWENTY_BITS = 2 ^ 20
-  local FULL_PACE = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
-  local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
-  local RAMP_JOBS = 20 -- so many at once a gate without numbers has climbed to, before it counts nobody again
+  local FULL_PACE = 1000 -- the pace of a gate that was not slowed down; paces are thousandths of it
+  local RAMP_MS = 10000 -- how long a ceiling takes to come back after pushback
+  local RAMP_JOBS = 20 -- concurrent jobs that a gate without numbers climbs to, before it stops counting
 
   -- How long the gate would take from a standstill to its full pace.
   local function climb_ms(rule)
     return rule.floor and (rule.climb_ms or 60000) or RAMP_MS
   end
 
-  -- How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back.
+  -- How fast the gate goes now, in thousandths: it climbs evenly from its pace at the last pushback.
   function gates_math.pace(g, now)
     local rule = g.rule
     local climbed = (g.pace or FULL_PACE) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL_PACE / climb_ms(rule))
@@ -24,20 +24,20 @@ do
     return min(FULL_PACE, climbed)
   end
 
-  -- So many at this pace; a product would be too large.
+  -- `count` at this pace; a product would be too large.
   local function at_pace(count, thousandths)
     return floor(count / FULL_PACE) * thousandths + floor(count % FULL_PACE * thousandths / FULL_PACE)
   end
 
-  -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
-  -- that somebody pushed back counts those who start while it climbs.
+  -- How many jobs may run at once when the gate goes at its full pace; nil when it does not count. A gate without
+  -- numbers counts starts only while it climbs after pushback.
   function gates_math.max_concurrency(g, now)
     local rule = g.rule
     if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end
     return (g.pace or FULL_PACE) < FULL_PACE and gates_math.pace(g, now) < FULL_PACE and RAMP_JOBS or nil
   end
 
-  -- Whether the gate counts those who pass: they are never held ahead of time.
+  -- Whether the gate counts the jobs that pass: such jobs are never claimed ahead of time.
   function gates_math.is_counting(g, now)
     return (g.rule.interval_us or g.rule.cap or gates_math.max_concurrency(g, now)) ~= nil
   end
@@ -59,7 +59,7 @@ do
     return min(MOST, floor(interval / worth) * FULL_PACE + ceil(interval % worth * FULL_PACE / worth)) -- the product is too large
   end
 
-  -- When so many tokens have come back from then on; what cannot be counted is as late as can be.
+  -- When `count` tokens have come back, from `from` on; at most the largest number that can be stored.
   local function later(from, count, interval)
     return min(MOST, from + count * interval)
   end
@@ -78,7 +78,7 @@ do
     return whole < 1 and whole or at_pace(whole - 1, pace_factor(g, now)) + 1
   end
 
-  -- When the gate goes that fast, if nobody pushes back again.
+  -- When the gate goes that fast, if there is no further pushback.
   local function climbed_at(g, to)
     return (g.paced_at_ms or 0) + ceil((to - (g.pace or FULL_PACE)) * climb_ms(g.rule) / FULL_PACE)
   end
@@ -96,7 +96,7 @@ do
     return cap - (is_current(g, now) and g.spent or 0)
   end
 
-  -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
+  -- What is left, unless a job waits for more than that: smaller jobs cannot starve a large one.
   local function budget_room(g, now)
     local free, wanted = gates_math.budget_left(g, now), is_current(g, now) and g.reserved_for or 0
     return free >= wanted and free or 0
@@ -117,7 +117,7 @@ do
     return free
   end
 
-  -- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
+  -- Whether no job passes, whatever the numbers say: it is paused or held, or its breaker is open.
   function gates_math.is_shut(g, now)
     local open_until = g.open_until_ms or 0
     local is_open = open_until > now or (open_until ~= 0 and (g.probe_token or 0) ~= 0)
@@ -139,7 +139,7 @@ do
     local most = gates_math.max_concurrency(g, now)
     if most and (g.used or 0) >= gates_math.slots(g, now) then
       local wanted = ceil(((g.used or 0) + 1) * FULL_PACE / most)
-      if not rule.concurrency then wanted = min(FULL_PACE, wanted) end -- then it counts nobody
+      if not rule.concurrency then wanted = min(FULL_PACE, wanted) end -- then it does not count
       if wanted > FULL_PACE or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL_PACE)) then return nil end
       at = max(at, climbed_at(g, wanted))
     end
@@ -208,12 +208,12 @@ do
     return rule.cap ~= nil and rule.period ~= nil and gates_math.budget_left(g, now) < max(1, cost)
   end
 
-  -- A job of this cost, which nothing else stops, did not fit the budget: nobody passes it. True when the gate changed.
+  -- A job of this cost, which nothing else stops, did not fit the budget: no job passes it. True when the gate changed.
   function gates_math.falls_short(g, cost, now)
     return gates_math.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
   end
 
-  -- True when the budget is shut for a job of this cost: should it leave those who wait, the next one is looked at.
+  -- True when the budget is shut for a job of this cost: if that job leaves the queue, the next one is looked at.
   function gates_math.is_shut_for(g, cost)
     return (g.reserved_for or 0) ~= 0 and g.reserved_for == max(1, cost)
   end
@@ -224,7 +224,7 @@ do
   end
 
   -- What a job cost at a gate by its own account (unit -> cost, or nil); nil: what it had reserved stands. One that was
-  -- put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
+  -- put off (`unfinished`) will reserve again, so the budget is refunded the part that it did not report as spent.
   function gates_math.reported_cost(rule, spent, unfinished)
     local said = spent and spent[rule.unit or ""]
     if said == nil and unfinished and rule.cap then return 0 end
@@ -355,12 +355,12 @@ do
     g.open_until_ms, g.probe_token, g.by_hand = 0, 0, false
   end
 
-  -- Admit nobody before `until_ms`; a longer hold stays.
+  -- Admit no job before `until_ms`; a longer hold stays.
   function gates_math.hold(g, until_ms)
     g.held_until_ms = max(g.held_until_ms or 0, until_ms)
   end
 
-  -- Somebody told the job under `token` to come back later: the gate is held, and goes slower after that.
+  -- A provider pushed back the job under `token`: the gate is held, and goes slower after that.
   -- A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
   -- adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
   function gates_math.push_back(g, until_ms, token, now)
@@ -423,7 +423,7 @@ do
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
-      if g.rule.interval_us or g.rule.cap then g.rule_changed_at_ms = now end  -- or else nobody was charged
+      if g.rule.interval_us or g.rule.cap then g.rule_changed_at_ms = now end  -- or else no job was charged
       g.full_at_us = full_at(g, change.rule, now)
       g.rule, g.declared, g.reserved_for = change.rule, change.declared or false, nil
     end
@@ -438,7 +438,7 @@ do
     end
     if change.reset then
       local rule = g.rule
-      if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
+      if rule.interval_us then  -- one job may start now, however far pushback had moved it
         g.full_at_us = min(g.full_at_us or 0, later(now * 1000, (rule.burst or 1) - 1, rule.interval_us))
         g.rule_changed_at_ms = now
       end
@@ -490,7 +490,7 @@ do
     return not g.calls or (#g.calls == 4 and numbers(g.calls))
   end
 
-  -- A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why.
+  -- A stored gate; one that cannot be read admits no job until an operator sets it again, and says why.
   function gates_math.decode(bytes, key)
     local ok, g, more = pcall(cmsgpack.unpack, bytes)
     if ok and more == nil and sound(g) then return g end

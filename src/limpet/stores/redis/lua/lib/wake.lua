@@ -45,7 +45,7 @@ local function rouse(list, count)
   return count
 end
 
--- Nobody sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it, each once.
+-- No worker sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it, each once.
 local function rouse_busy(kind, count)
   if not busy then
     busy = {}
