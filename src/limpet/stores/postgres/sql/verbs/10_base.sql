@@ -153,9 +153,9 @@ BEGIN
 END $$;
 
 -- Tell a process something: kind (w work, u urgent, c cancel, f finished) and the session or job it is about.
-CREATE OR REPLACE FUNCTION lp.notify(p_ear text, p_kind text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.notify(p_channel text, p_kind text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_ear IS NOT NULL THEN
-    PERFORM pg_notify(p_ear, p_kind || p_name);
+  IF p_channel IS NOT NULL THEN
+    PERFORM pg_notify(p_channel, p_kind || p_name);
   END IF;
 END $$;

@@ -229,15 +229,15 @@ END $$;
 
 -- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
 CREATE OR REPLACE FUNCTION lp.mark_idle(
-  p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_ear text
+  p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_channel text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lp.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, ear)
-  VALUES (p_session, p_next, p_slots, p_queues, p_tasks, p_capabilities, p_ear)
+  INSERT INTO lp.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, channel)
+  VALUES (p_session, p_next, p_slots, p_queues, p_tasks, p_capabilities, p_channel)
   ON CONFLICT (session) DO UPDATE SET next_ms = excluded.next_ms, slots = excluded.slots, queues = excluded.queues,
-    tasks = excluded.tasks, capabilities = excluded.capabilities, ear = excluded.ear
-  WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.ear) IS DISTINCT FROM
-    (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
+    tasks = excluded.tasks, capabilities = excluded.capabilities, channel = excluded.channel
+  WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.channel) IS DISTINCT FROM
+    (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.channel);
 END $$;
 
 -- What others posted, what is due and what may go on by now is on the floor, as far as one claim does that; `more`: not all.
@@ -286,7 +286,7 @@ CREATE OR REPLACE FUNCTION lp.claim_1(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_most CONSTANT integer := 1024; -- jobs of one claim
-  v_ear text;
+  v_channel text;
   v_tokens bigint[];
   v_floor record;
   v_got record;
@@ -294,7 +294,7 @@ BEGIN
   again := false;
   asleep := false;
   now_ms := lp.now_1(p_now);
-  SELECT s.ear INTO v_ear FROM lp.session AS s WHERE s.id = p_session AND s.deadline_ms > now_ms FOR KEY SHARE;
+  SELECT s.channel INTO v_channel FROM lp.session AS s WHERE s.id = p_session AND s.deadline_ms > now_ms FOR KEY SHARE;
   IF NOT FOUND THEN
     RETURN;
   END IF;
@@ -317,7 +317,7 @@ BEGIN
     next_at := least(lp.next_ready_at(now_ms), v_got.reopening);
     asleep := p_least = :LEAST_URGENT AND NOT again;
     IF asleep THEN
-      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
+      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_channel);
     END IF;
   ELSE
     PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);

@@ -50,7 +50,7 @@ DECLARE
   v_watch lp.watch;
 BEGIN
   FOR v_watch IN DELETE FROM lp.watch AS w WHERE w.job = ANY (p_ids) RETURNING w.* LOOP
-    PERFORM lp.notify(v_watch.ear, 'f', encode(v_watch.job, 'hex'));
+    PERFORM lp.notify(v_watch.channel, 'f', encode(v_watch.job, 'hex'));
   END LOOP;
 END $$;
 

@@ -244,7 +244,7 @@ function tx.tell(mailbox, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", K.session .. session, "ear"), TELL_CANCEL, session)
+  tx.tell(call("HGET", K.session .. session, "mailbox"), TELL_CANCEL, session)
 end
 
 -- Wake the callers that wait for the end of this job.
