@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
 INPUTS_AT_ONCE: Final = 256
+_WIDTH: Final = 4  # of a row: record, id, token, and what few jobs have beside it
 
 
 @lru_cache(maxsize=256)
@@ -48,11 +49,11 @@ async def claim(
     claim = Claim((), int(now), int(instant) if instant else None, bool(again))
     if not rows:
         return claim, []
-    lanes, policies = await definitions.fetch_missing(client, *named_in(rows[::4]), verb="claim")
+    lanes, policies = await definitions.fetch_missing(client, *named_in(rows[::_WIDTH]), verb="claim")
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
-    for at in range(0, len(rows), 4):
-        raw, id, token, more = rows[at : at + 4]
+    for at in range(0, len(rows), _WIDTH):
+        raw, id, token, more = rows[at : at + _WIDTH]
         if more and isinstance(more[2], int):
             more[2] = await _many_inputs(client, K.parents.under(key, id))
         job = (

@@ -1,4 +1,4 @@
-"""Carries wake-ups between processes: each binds one datagram socket, and a commit tells whom it concerns."""
+"""Carries wake-ups between processes: each binds one datagram socket, and a commit sends to sleepers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from limpet.core.jobs.state import FINISHED, STATES, State
+from limpet.stores.sqlite.tx import Tx
 from limpet.stores.waiters import Waiters
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
@@ -18,7 +20,7 @@ DESCRIPTORS = "/proc/self/fd"
 
 
 class WakeupReceiver(Waiters):
-    """The place of one process where wake-ups arrive, whoever sent them.
+    """The place of one process where wake-ups arrive, from any process.
 
     Processes may see the folder of the file under different paths, in containers that share a volume. So an address
     is a name in the folder beside the file, which everyone finds under the path that the file has for them.
@@ -34,7 +36,7 @@ class WakeupReceiver(Waiters):
     def address(self) -> str:
         """Where to send; bound on first use, because a process that only enqueues never needs to hear.
 
-        Bound anew when the socket's name is gone, with the whole folder or by the hand of whoever tidies up.
+        Bound again when the socket's name is gone, alone or with the whole folder.
         """
         folder, before = self._folder, self._socket
         if folder is not None and not (self._address and folder.has(self._address)):
@@ -76,7 +78,7 @@ class WakeupReceiver(Waiters):
             self.deliver(message[:1], message[1:])
 
     def send(self, address: str, kind: bytes, name: bytes) -> bool:
-        """Send a wake-up; False when nobody lives at that address any more."""
+        """Send a wake-up; False when no process lives at that address any more."""
         if address == self._address:
             self.deliver(kind, name)
             return True
@@ -124,7 +126,7 @@ class Folder:
             os.close(folder)
 
     def send(self, name: str, message: bytes) -> bool:
-        """Send one datagram; False when nobody listens there. The socket of a process that died is removed."""
+        """Send one datagram; False when no process listens there. The socket of a process that died is removed."""
         try:
             with self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)
@@ -156,3 +158,15 @@ def _shut(inbox: socket.socket) -> None:
     with suppress(OSError):
         inbox.shutdown(socket.SHUT_RDWR)
     inbox.close()
+
+
+def watch(tx: Tx, id: bytes, address: str) -> State | None:
+    """Have the end of a job told to `address`; its state now, None when it is gone."""
+    row = tx.row("job_state", (id,))
+    if row is None:
+        return None
+    state: State = STATES[row[0]]
+    if state not in FINISHED:
+        tx.run("job_watch", (id,))
+        tx.run("watch_put", (id, address))
+    return state
