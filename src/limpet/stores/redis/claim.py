@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
 INPUTS_AT_ONCE: Final = 256
+
+
+_packed = msgspec.msgpack.Encoder().encode
 
 
 @lru_cache(maxsize=256)
@@ -38,10 +43,8 @@ async def claim(
         request.slots,
         request.seq,
         request.claimer,
-        request.least_urgent,
         mailbox,
-        request.aged,
-        request.most_urgent,
+        _packed(request.options),
     )
     answer: list[Any] = await client.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer
