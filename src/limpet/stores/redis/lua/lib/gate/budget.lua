@@ -14,6 +14,7 @@
 
   -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
   local function budget_room(g, now)
+    if not g.rule.cap then return UNLIMITED end
     local free, wanted = gates_math.budget_left(g, now), is_current(g, now) and g.reserved_for or 0
     return free >= wanted and free or 0
   end
