@@ -74,7 +74,7 @@ _AS_IT_COMES: Final = {"shared_buffers": "128MB", "max_connections": "100"}
 
 
 def elsewhere(url: str) -> Ground:
-    """A server that somebody else runs; its first databases must be empty and are emptied again."""
+    """A server that is already running; its first databases must be empty and are emptied again."""
     template = f"{url.rstrip('/')}/{{n}}"
     names = {f"db{number}" for number in range(STORES)}
 

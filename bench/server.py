@@ -49,7 +49,7 @@ class RedisServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        # Everything else stays as the server has it, so that anybody can repeat the figures.
+        # Everything else stays as the server has it, so that the figures can be repeated.
         settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",

@@ -11,7 +11,7 @@ Engine = Literal["sqlite", "redis", "postgres"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should be: a number, or so many times the best of some peers in the same run."""
+    """What a figure should be: a number, or a multiple of the best of some peers in the same run."""
 
     value: float
     floor: float | None = None  # less than the target, and still acceptable

@@ -5,7 +5,7 @@ ends in another one. So there is no moment at which a kill -9 could leave a tran
 
     BANK_URL=postgresql://me@localhost/bank python examples/bank.py
 
-Run it again, kill it in between: it goes on where it was. It prints what is on the accounts and what became of each
+Run it again, kill it in between: it continues where it was. It prints the balance of each account and the state of each
 transfer.
 """
 

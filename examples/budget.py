@@ -11,7 +11,7 @@ from limpet import Budget, InvalidArguments, Limit, Limpet, current_job
 from limpet.ops import LimitChange, Operator
 
 app = Limpet("sqlite://")
-PRICES = {"short": 0.05, "usual": 0.20, "long": 0.35}  # what the calls cost in truth
+PRICES = {"short": 0.05, "usual": 0.20, "long": 0.35}  # the actual cost of the calls
 
 
 @app.task(
@@ -37,7 +37,7 @@ async def main() -> None:
             print(f"{status.state}, spent {status.spent.get('usd', 0):.2f}")
 
         # What is left cannot pay for one more estimate, so the last job has not begun: it has cost nothing.
-        print(str((await acme[-1].explain()).reasons[0].text).partition("; it goes on")[0])
+        print(str((await acme[-1].explain()).reasons[0].text).partition("; it continues")[0])
 
         try:
             await ask.options(cost={"usd": 3}).enqueue("acme", "long")

@@ -3,7 +3,7 @@
     python examples/model_provider.py --requests 600/m --tokens 60000/m
 
 It prints its URL. POST /answers {"prompt": ..., "max_tokens": ...} answers as a model does, slowly. What is over a
-limit gets a 429 with Retry-After and the x-ratelimit headers of both buckets; with --overload 0.1 everybody gets a 529
+limit gets a 429 with Retry-After and the x-ratelimit headers of both buckets; with --overload 0.1 every call gets a 529
 for a tenth of every two seconds; when --spend dollars are gone, a 429 that no waiting cures. GET /report sums up what
 happened since the first call. examples/models.py shows how to live with it.
 """
@@ -125,7 +125,7 @@ class Provider:
                 writer.write(f"HTTP/1.1 {status} .\r\n{text}\r\n".encode() + data)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever was there has gone
+            pass  # the client has closed the connection
         finally:
             writer.close()
 
@@ -136,7 +136,7 @@ async def main() -> None:
     parser.add_argument("--tokens", default="60000/m", help="tokens per s, m or h")
     parser.add_argument("--burst-s", type=float, default=1.0, help="how many seconds' worth each bucket holds")
     parser.add_argument("--spend", type=float, default=1e9, help="dollars until the account is empty")
-    parser.add_argument("--overload", type=float, default=0.0, help="seconds of every two that answer 529 to everybody")
+    parser.add_argument("--overload", type=float, default=0.0, help="seconds of every two in which calls get a 529")
     parser.add_argument("--slow", type=float, default=0.1, help="seconds that an answer takes")
     asked = parser.parse_args()
     requests, tokens = Bucket(asked.requests, asked.burst_s), Bucket(asked.tokens, asked.burst_s)

@@ -56,7 +56,7 @@ def estimate(prompt: str, **_: object) -> dict[str, int]:
 @app.task(name="ask", limits=[MODEL], cost=estimate, timeout=30)
 def ask(model: str, prompt: str) -> str:
     answer = call("/answers", {"model": model, "prompt": prompt, "max_tokens": MAX_TOKENS})
-    current_job().spent(tokens=answer["usage"]["tokens"], usd=answer["usage"]["usd"])  # what it was in truth
+    current_job().spent(tokens=answer["usage"]["tokens"], usd=answer["usage"]["usd"])  # the actual cost
     text: str = answer["answer"]
     return text
 

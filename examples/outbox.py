@@ -40,7 +40,7 @@ def main(folder: str) -> None:
     conn.close()
 
     victim = relay(app, outbox)
-    victim.kill()  # wherever it was: the next one goes on from there
+    victim.kill()  # at any point: the next one continues from there
     victim.wait()
     relay(app, outbox, "--once").wait()
     app.run(app.work(until_empty=True, concurrency=1))

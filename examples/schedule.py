@@ -1,4 +1,4 @@
-"""Jobs at times: a second hand, and a report that is made up for days on which nobody ran it.
+"""Jobs at times: a second hand, and a report that is made up for days without a worker.
 
 Run it: python examples/schedule.py
 

@@ -53,7 +53,7 @@ def without_shared(text: str) -> str:
 
 
 def written(page: str) -> str:
-    """The page with the part between the two marks written anew."""
+    """The page with the part between the two marks written again."""
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:

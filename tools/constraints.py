@@ -1,7 +1,7 @@
 """Prints the pins of everything a checkout needs, from what is installed: `make constraints` writes them down.
 
-Only the closure of pyproject.toml is pinned, so a tool that somebody installed by hand does not end up
-in everyone's environment.
+Only the closure of pyproject.toml is pinned, so a tool that was installed by hand does not end up
+in every environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unpacks Debian's packages into a folder: nothing is installed, no service is started and nobody needs to be root."""
+"""Unpacks Debian's packages into a folder: nothing is installed, no service is started and root is not needed."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The first version of each server runs at full size.
 
 `make matrix` runs all cells, `make matrix E=redis` those of one engine. A cell that is green is not run again for the
-same tree of files, so a matrix that was broken off or mended goes on where it stopped. Logs and the report are in
+same tree of files, so a matrix that was broken off or mended continues where it stopped. Logs and the report are in
 `.matrix/`.
 """
 

@@ -1,6 +1,6 @@
 """Runs one real job and prints its way through the code: every file it touches, and its spine.
 
-    python tools/spine.py [sqlite] [redis] [postgres]
+    python tools/spine.py [--calls] [sqlite] [redis] [postgres]
 
 A worker lives in this process. After some jobs that warm everything up, single jobs are enqueued and their results
 awaited, each while nothing else is asked for. `sys.setprofile` sees every call of a function of src/limpet, in every
@@ -24,6 +24,8 @@ like this:
   function, and calls into a file from which the way had come. Where the job comes to rest (in a queue, in the store),
   the next task, thread or worker takes it from there; that is neither a hop nor a turn.
 
+With `--calls` each file that is touched is followed by what was called there, and from where.
+
 The engine of SQLite is Python and counts down to the function that writes the job; Lua and SQL are in no count.
 """
 
@@ -44,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import limpet
 from limpet import Limpet
+from limpet.client.task import Task
 from limpet.stores.base import Migrates
 from tests.servers import postgres, redis
 from tests.servers.flavours import REDIS
@@ -52,9 +55,11 @@ from tests.servers.installations import POSTGRES
 PACKAGE: Final = f"{Path(limpet.__file__).parent}/"
 WARM_UP: Final = 20
 TRACED: Final = 5
-TRIES: Final = 40  # for so many that come along the usual way
+TRIES: Final = 40  # jobs, until enough of them have taken the usual way
 QUIET_S: Final = 0.4  # between two jobs: until the worker sleeps again
+PATIENCE_S: Final = 30.0
 HANDLER: Final = "handler"
+CALLS: Final = "--calls"
 
 
 class Station(NamedTuple):
@@ -85,11 +90,11 @@ def _sqlite() -> tuple[Station, ...]:
     return (
         ASK,
         Station("store", queued, rests=True),
-        Station("store", "stores/sqlite/tx.py:Tx.insert", via="stores/sqlite/enqueue.py", rests=True),
+        Station("store", "stores/sqlite/enqueue.py:_insert_rows", rests=True),
         Station("wake", told, rests=True),
         NEWS,
         Station("claim", queued, via="runtime/fetcher.py"),
-        Station("claim", "stores/sqlite/handout.py:claimed", rests=True),
+        Station("claim", "stores/sqlite/claim.py:_claimed", rests=True),
         *RUN,
         Station("settle", queued, via="runtime/settler.py", rests=True),
         Station("settle", "stores/sqlite/settle.py:_apply", rests=True),
@@ -163,7 +168,7 @@ class Trace:
             self.calls.add((names[1], name))
             if file in map(file_of, names[2:]):
                 self.called_back[stack[1]] = file
-        if name in self._stations and frame not in self._seen:  # an await that goes on is a call, too
+        if name in self._stations and frame not in self._seen:  # an await that is resumed is a call, too
             self._seen.add(frame)
             self.reached.append(Reached(tuple(reversed(stack)), tuple(reversed(names))))
 
@@ -275,6 +280,11 @@ class Run(NamedTuple):
     spine: Spine
 
 
+async def one_job(task: Task[..., int], number: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        assert await (await task.enqueue(number)).result() == number + 1
+
+
 async def traced(app: Limpet, trace: Trace, way: tuple[Station, ...]) -> list[Run]:
     """Run jobs one by one beside a worker; what was seen of those that count."""
 
@@ -285,13 +295,13 @@ async def traced(app: Limpet, trace: Trace, way: tuple[Station, ...]) -> list[Ru
     stop = asyncio.Event()
     working = asyncio.create_task(app.work(stop=stop))
     for number in range(WARM_UP):
-        assert await (await task.enqueue(number)).result(timeout=30) == number + 1
+        await one_job(task, number)
     runs: list[Run] = []
     strayed: Strayed | None = None
     for number in range(TRIES):
         await asyncio.sleep(QUIET_S)
         trace.begin()
-        assert await (await task.enqueue(number)).result(timeout=30) == number + 1
+        await one_job(task, number)
         trace.armed = False
         try:
             runs.append(Run(trace.files, trace.calls, trace.crossings, Spine(way, trace)))
@@ -321,7 +331,7 @@ def url_of(engine: str) -> Iterator[str]:
             yield f"sqlite:///{folder}/jobs.db"
 
 
-def report(engine: str) -> str:
+def report(engine: str, *, with_calls: bool) -> str:
     """Trace jobs on one engine; what there is to say."""
     way = WAY[engine]
     trace = Trace(frozenset(station.function for station in way))
@@ -350,7 +360,18 @@ def report(engine: str) -> str:
     for room in ("client", "core", "runtime", "stores"):
         touched = [file.partition("/")[2] for file in files if file.startswith(room)]
         lines.append(f"  touched in {room}: {len(touched)}: {', '.join(touched)}")
+    if with_calls:
+        lines += calls_into(files, fewest.calls)
     return "\n".join(lines) + "\n"
+
+
+def calls_into(files: list[str], calls: set[tuple[str, str]]) -> Iterator[str]:
+    """What each file was touched for."""
+    for file in files:
+        yield f"  {file}"
+        yield from sorted(
+            f"    {called.partition(':')[2]} <- {caller}" for caller, called in calls if file_of(called) == file
+        )
 
 
 async def prepared(app: Limpet) -> None:
@@ -360,11 +381,13 @@ async def prepared(app: Limpet) -> None:
     await app.close()
 
 
-def main(engines: list[str]) -> int:
+def main(args: list[str]) -> int:
+    with_calls = CALLS in args
+    engines = [arg for arg in args if arg != CALLS]
     if unknown := [engine for engine in engines if engine not in WAY]:
         raise SystemExit(f"spine: {', '.join(unknown)} is no engine; there are {', '.join(WAY)}")
     for engine in engines or list(WAY):
-        sys.stdout.write(report(engine) + "\n")
+        sys.stdout.write(report(engine, with_calls=with_calls) + "\n")
     return 0
 
 

@@ -39,7 +39,7 @@ def groups() -> str:
 
 
 def drawn(page: str) -> str:
-    """The page with the part between the two marks written anew."""
+    """The page with the part between the two marks written again."""
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:

@@ -70,7 +70,7 @@ PAGES: dict[str, Callable[[], str]] = {"redis-keys.md": redis}
 
 
 def written(page: Path, part: str) -> str:
-    """The page with the part between the two marks written anew."""
+    """The page with the part between the two marks written again."""
     before, _, rest = page.read_text().partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:

@@ -31,7 +31,7 @@ class Place:
             await app.close()
 
     def leave(self) -> None:
-        """Nobody says anything any more; the driver clears the place."""
+        """No process sends stamps any more; the driver clears the place."""
         self.inbox.close()
 
 

@@ -81,7 +81,7 @@ async def outlive() -> None:
 
 
 def reply(number: int) -> None:
-    """Send a stamp to whoever measures."""
+    """Send a stamp to the measuring process."""
     now_ns = time.monotonic_ns()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
         out.sendto(STAMP.pack(number, now_ns), os.environ[REPLY])

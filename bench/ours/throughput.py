@@ -67,7 +67,7 @@ async def callers(place: Place, jobs: int, callers: int) -> Figures:
 
 
 async def waiting(place: Place, jobs: int, seconds: float, at_once: int) -> Figures:
-    """Jobs that wait for something outside, so many at once: how far the worker is from the ideal time."""
+    """Jobs that wait for something outside, many at the same time: how far the worker is from the ideal time."""
     await fill(nap.job(seconds), jobs)
     # Ordinary jobs may take every place here: the figure is about `at_once` jobs side by side.
     plan = WorkerPlan(store=app.store, parts=app.parts(), settings=WorkerSettings(concurrency=at_once))

@@ -43,7 +43,7 @@ def sleeper(path: str) -> Iterator[Callable[[], float]]:
         out = worker.stdout
         assert out is not None
         yield lambda: int(out.readline()) / 1e6
-        worker.kill()  # it holds nothing that anybody wants
+        worker.kill()  # it holds nothing that is needed
 
 
 def waits(jobs: int, one: Callable[[], float]) -> Figures:

@@ -95,7 +95,7 @@ def latency(jobs: int) -> Figures:
 
 
 def waiting(jobs: int, seconds: float, at_once: int) -> Figures:
-    """Jobs that wait for something outside, so many at once."""
+    """Jobs that wait for something outside, many at the same time."""
     for _ in range(jobs):
         nap(seconds)
     return {"seconds": _consumed(jobs, at_once), "ideal_s": jobs / at_once * seconds}

@@ -79,7 +79,7 @@ async def latency(jobs: int) -> Figures:
 
 
 async def waiting(jobs: int, seconds: float, at_once: int) -> Figures:
-    """Jobs that wait for something outside, so many at once."""
+    """Jobs that wait for something outside, many at the same time."""
     queries = await _installed()
     await _fill(queries, "nap", str(seconds).encode(), jobs)
     took_s = await tally.seconds(jobs, _work(at_once // 2, at_once))

@@ -94,7 +94,7 @@ async def latency(jobs: int) -> Figures:
 
 
 async def waiting(jobs: int, seconds: float, at_once: int) -> Figures:
-    """Jobs that wait for something outside, so many at once."""
+    """Jobs that wait for something outside, many at the same time."""
     async with app.open_async():
         await _fill(nap, {"seconds": seconds}, jobs)
         return {"seconds": await tally.seconds(jobs, _work(at_once)), "ideal_s": jobs / at_once * seconds}

@@ -80,7 +80,7 @@ async def latency(jobs: int) -> Figures:
 
 
 async def waiting(jobs: int, seconds: float, at_once: int) -> Figures:
-    """Jobs that wait for something outside, so many at once."""
+    """Jobs that wait for something outside, many at the same time."""
     await _fill(lambda: nap.kiq(seconds), jobs)
     took_s = await tally.seconds(jobs, _receive(at_once, PREFETCH))
     return {"seconds": took_s, "ideal_s": jobs / at_once * seconds}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,34 +11,31 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
-from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import Explained, JobHandle
 from limpet.client.injection import OpenResources
 from limpet.client.options import CallOptions, ScheduleOptions
-from limpet.client.registry import publish, publish_retention
+from limpet.client.producer import Connection
+from limpet.client.registry import Registry
 from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.client.work import JobSpec
 from limpet.config import Config, load_config
 from limpet.core.endings.overrides import ClassifyOption, classifiers_of
-from limpet.core.errors import InvalidOption, InvalidTask, WrongContext
+from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Enqueued
-from limpet.core.jobs.retention import merged
-from limpet.core.schedules.run import check_fits
-from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import When
-from limpet.core.tasks.agreement import check_agreement
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import checked_names
-from limpet.core.tasks.queue import Queue, queue_name, same_queue
-from limpet.core.tasks.task import PLAIN, TaskOptions, TaskSpec
+from limpet.core.tasks.queue import Queue, queue_name
+from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.context import current
+from limpet.runtime.loading import find_ref
 from limpet.runtime.settings import (
     PER_CORE,
     AppRef,
@@ -105,12 +101,8 @@ class Limpet:
         self._config: Config | None = None
         self._outbox: Outbox | None = None
         listed = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else None
-        self._sizes = (max_payload_bytes, max_result_bytes)
         self._classifiers = classifiers_of(classify)
-        self._tasks: dict[str, Task[..., Any]] = {}
-        self._specs: dict[str, TaskSpec] = {}
-        self._queues: dict[str, Queue] = {}
-        self._schedules: dict[str, Schedule] = {}
+        specs: dict[str, TaskSpec] = {}
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
@@ -125,15 +117,16 @@ class Limpet:
                 max_payload_bytes=max_payload_bytes,
                 queues=None if queues is None else frozenset(_names_of(queues if listed is None else listed)),
             ),
-            specs=self._specs,
+            specs=specs,
             explain=_explain,
             flows=_flows,
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
         )
+        self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes)
         for queue in listed or ():
             if isinstance(queue, Queue):
-                self._declare_queue(queue)
+                self._registry.declare_queue(queue)
 
     # -- where the jobs are
 
@@ -159,7 +152,7 @@ class Limpet:
 
     @property
     def store(self) -> Store:
-        """The store of this process; it connects with its first verb and is opened anew after a fork."""
+        """The store of this process; it connects with its first verb and is opened again after a fork."""
         return self._connection.store
 
     def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
@@ -201,7 +194,7 @@ class Limpet:
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
         """The declared tasks by name."""
-        return MappingProxyType(self._tasks)
+        return MappingProxyType(self._registry.tasks)
 
     # An async function is a function too, so the first two overloads overlap; the more exact one comes first.
     @overload
@@ -221,7 +214,7 @@ class Limpet:
         >>> app.tasks["email.send"]
         <task email.send>
         """
-        declare = _Declare(self, options)
+        declare = _Declare(self._registry, options)
         return declare if fn is None else declare(fn)
 
     def schedule(
@@ -246,26 +239,7 @@ class Limpet:
         <task digest>
         """
 
-        def declare(task: TaskT) -> TaskT:
-            if not isinstance(task, Task) or self._tasks.get(task.name) is None:
-                raise InvalidTask(
-                    f"@app.schedule stands above {task!r:.60}, which is not a task of this app",
-                    fix="put it above @app.task",
-                )
-            spec = task.spec
-            raw, _ = spec.signature.encode(spec.signature.bind_named(args or {}), max_bytes=spec.max_payload_bytes)
-            schedule = Schedule.declare(when, task=spec.name, name=name, args=raw, options=options)
-            check_fits(schedule, spec)
-            if "queue" in options:
-                self._client.check_queue(options["queue"])
-            if schedule.name in self._schedules:
-                raise InvalidTask(
-                    f"the app has a schedule {schedule.name!r} already", fix="give one of them another name="
-                )
-            self._schedules[schedule.name] = schedule
-            return task
-
-        return declare
+        return self._registry.schedule(when, args or {}, name, options)
 
     @property
     def schedules(self) -> Schedules[JobHandle[Any]]:
@@ -274,7 +248,7 @@ class Limpet:
         def handle(answer: Enqueued, task: str) -> JobHandle[Any]:
             return JobHandle(self._client, answer.id, task=task, existing=answer.existing)
 
-        return Schedules(self.store, "client", handle=handle, tasks=self._specs)
+        return Schedules(self.store, "client", handle=handle, tasks=self._registry.specs)
 
     def resource(self, fn: F) -> F:
         """Declare something that jobs share (a pool, a client): opened once per worker process, closed at its end.
@@ -311,23 +285,6 @@ class Limpet:
         self._middleware.append(fn)
         return fn
 
-    def declare(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-        """What `@app.task(...)` does."""
-        sized: TaskOptions = {"max_payload_bytes": self._sizes[0], "max_result_bytes": self._sizes[1]}
-        sized.update(options)
-        queue = options.get("queue")
-        if isinstance(queue, Queue):
-            self._declare_queue(queue)
-        spec = TaskSpec.declare(fn, self._queues, **sized)
-        if spec.name in self._specs:
-            raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
-        check_agreement(spec, self._specs.values())
-        self._client.check_queue(spec.queue)
-        kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask
-        self._specs[spec.name] = spec
-        task = self._tasks[spec.name] = kind(self._client, spec, PLAIN)
-        return task
-
     def ai_queues(self, name: str = "ai", **numbers: Unpack[AIQueueOptions]) -> AIQueues:
         """Declare two queues for calls to models, NAME-fast and NAME-heavy, with numbers that keep both healthy.
 
@@ -347,19 +304,8 @@ class Limpet:
         """
         made = AIQueues.of(name, numbers)
         for queue in (made.fast, made.heavy):
-            self._declare_queue(queue)
+            self._registry.declare_queue(queue)
         return made
-
-    def _declare_queue(self, queue: Queue) -> None:
-        self._client.check_queue(queue.name)
-        known = self._queues.get(queue.name)
-        early = next((spec.name for spec in self._specs.values() if spec.queue == queue.name), None)
-        if known is None and early is not None:
-            raise InvalidTask(
-                f"task {early!r} was put into queue {queue.name!r} before that queue was declared",
-                fix="declare the queue first: pass the Queue to that task, or call app.ai_queues() above it",
-            )
-        self._queues[queue.name] = same_queue(known, queue)
 
     # -- asking for work
 
@@ -368,7 +314,7 @@ class Limpet:
     ) -> JobHandle[Any]:
         """Store one job by its task's name; `args` is one object by parameter name.
 
-        A task that this program does not declare queues as its workers published it. A name that nobody
+        A task that this program does not declare queues as its workers published it. A name that no worker
         knows is accepted: the job waits for a worker that does.
 
         >>> import asyncio
@@ -428,7 +374,7 @@ class Limpet:
         """Give a job an event that it waits for, or will wait for: its `wait_for(event)` answers `value`.
 
         `job` is a handle, an id, or the unique key that the job was enqueued with (`task` says of which task, if
-        several have such a key). Answers "woken" (it goes on), "kept" (it will find it), "already" (it was given this
+        several have such a key). Answers "woken" (it continues), "kept" (for later), "already" (it was given this
         event before, and the first stands) or "finished". Raises JobNotFound.
 
         >>> import asyncio
@@ -508,7 +454,7 @@ class Limpet:
         """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
 
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
-        signal handlers are installed; the `limpet worker` command does that. With `ageing` one job in so many is
+        signal handlers are installed; the `limpet worker` command does that. With `ageing=20` one job in 20 is
         claimed past more urgent ones, so that no priority starves.
 
         `concurrency`, `threads` and `job_processes` (one per core) are what jobs of any priority get. On top of the
@@ -543,35 +489,33 @@ class Limpet:
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
-        changed = await publish(self.store, self._specs.values())
-        kept = {name: dict(queue.kept) for name, queue in self._queues.items() if queue.kept}
-        served = {*self._queues, *(spec.queue for spec in self._specs.values())}
-        await publish_retention(self.store, merged(kept, self._settings.file.retention.of_queues()), served)
-        if self._schedules:
-            timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
+        registry = self._registry
+        changed = await registry.publish(self.store, self._settings.file.retention.of_queues())
+        if registry.schedules:
+            timetable = Timetable(self.store, tuple(registry.schedules.values()), registry.specs)
             await timetable.declare(await self.store.now(), lives=False)
         return changed
 
     def parts(self) -> Parts:
         """What a worker process needs of this app."""
         return Parts(
-            tasks=MappingProxyType(self._specs),
+            tasks=MappingProxyType(self._registry.specs),
             resources=tuple(self._resources),
             hooks=tuple(self._hooks),
             middleware=tuple(self._middleware),
             classifiers=self._classifiers,
-            schedules=tuple(self._schedules.values()),
+            schedules=tuple(self._registry.schedules.values()),
         )
 
     def __repr__(self) -> str:
-        return f"<Limpet {len(self._tasks)} tasks>"
+        return f"<Limpet {len(self._registry.tasks)} tasks>"
 
 
 class _Declare:
     """`@app.task(...)` waiting for its function."""
 
-    def __init__(self, app: Limpet, options: TaskOptions) -> None:
-        self._app = app
+    def __init__(self, registry: Registry, options: TaskOptions) -> None:
+        self._registry = registry
         self._options = options
 
     @overload
@@ -579,7 +523,7 @@ class _Declare:
     @overload
     def __call__(self, fn: Callable[P, R]) -> SyncTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
-        return self._app.declare(fn, self._options)
+        return self._registry.declare(fn, self._options)
 
 
 def _flows(store: Store) -> Flows:
@@ -609,14 +553,3 @@ def _loop_of_running_job() -> asyncio.AbstractEventLoop | None:
 async def _finish(made: object) -> None:
     if inspect.isawaitable(made):
         await made
-
-
-def find_ref(app: Limpet) -> str | None:
-    """`module:attr` (or `file.py:attr`) under which another process finds this app; None when it has no such name."""
-    for name in {task.spec.fn.__module__ for task in app.tasks.values()}:
-        module = sys.modules.get(name)
-        for attr, value in list(vars(module).items()) if module is not None else ():
-            if value is app:
-                file = getattr(module, "__file__", None)
-                return f"{name}:{attr}" if name != "__main__" else f"{file}:{attr}" if file else None
-    return None

@@ -27,7 +27,6 @@ FOR_BUILDERS: Final = (
     "how-to/add-an-engine.md",
     "reference/postgres-tables.md",
     "reference/redis-keys.md",
-    "explanation/speed.md",
 )
 NAMED: Final = re.compile(r"`[^`\n]+`|\]\([^)]*\)")  # paths, tests and classes are called what they are called
 

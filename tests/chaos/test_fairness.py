@@ -20,7 +20,7 @@ from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import build_job
 from limpet.ops.weights import set_weight
-from limpet.runtime.pace import MOST_AHEAD
+from limpet.runtime.local_queue import MOST_AHEAD
 from limpet.runtime.patient_store import Patience
 from tests.chaos import fair_jobs
 from tests.chaos.conftest import on

@@ -55,11 +55,11 @@ def test_headers_name_the_time_and_the_task_names_the_limit(cli: Cli) -> None:
     assert (found["retry_after_s"], found["then"]["key"], found["then"]["trips"]) == (12.0, "limit:llm:{team}", False)
     said = cli("classify", *words).out
     assert said.splitlines()[0] == "an answer with status 429, in a job of ask"
-    assert "rate_limited: the other side asks us to slow down" in said
-    assert "limit 'llm:{team}' admits nobody for 12s, as the other side asks" in said
+    assert "rate_limited: the provider asks for a lower rate" in said
+    assert "limit 'llm:{team}' is held for 12s, as the provider asks" in said
     words[3] = "Retry-After: Fri, 31 Dec 2199 23:59:59 GMT"  # a job is held for a day, and no longer
     assert asked(cli, *words)["retry_after_s"] > 86_400
-    assert "limit 'llm:{team}' admits nobody for 1d, as the other side asks" in cli("classify", *words).out
+    assert "limit 'llm:{team}' is held for 1d, as the provider asks" in cli("classify", *words).out
 
 
 def test_no_money_is_told_with_the_way_out(cli: Cli) -> None:
@@ -67,7 +67,7 @@ def test_no_money_is_told_with_the_way_out(cli: Cli) -> None:
     for words in (
         "spent: the account has no money or quota left",
         "its code is 'insufficient_quota'",
-        "its attempt unspent; limit 'llm:{team}' is shut like an open breaker",
+        "its attempt unspent; limit 'llm:{team}' is closed like an open breaker",
         "after 10m one of them probes",
         "limpet breakers reset",
     ):

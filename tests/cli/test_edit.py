@@ -52,7 +52,7 @@ def test_only_dead_jobs_are_edited(cli: Cli, dead: str) -> None:
 
 def test_off_a_terminal_edit_says_how_else(cli: Cli, dead: str) -> None:
     said = cli("dead", "edit", dead, code=2).err
-    assert "nobody is at the terminal" in said
+    assert "this is not a terminal" in said
     assert "--patch" in said
 
 
@@ -88,7 +88,7 @@ def at_terminal(dead: str, editor: Path, answers: str = "") -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("edit", "state", "code", "says"),
-    [('s/"a"/"b"/', "ready", 0, "1 retried"), ("s/x/x/", "dead", 2, "left as they are")],
+    [('s/"a"/"b"/', "ready", 0, "1 retried"), ("s/x/x/", "dead", 2, "were not changed")],
     ids=["changed", "unchanged"],
 )
 def test_at_a_terminal_the_editor_opens(
@@ -105,7 +105,7 @@ def test_at_a_terminal_the_editor_opens(
 
 @pytest.mark.parametrize(
     ("mistake", "says"),
-    [("'s/1/\"many\"/'", 'count is "many", not a whole number'), ("'s/1/,/'", "is no JSON object")],
+    [("'s/1/\"many\"/'", 'count is "many", not a whole number'), ("'s/1/,/'", "is not a JSON object")],
     ids=["unfit", "no JSON"],
 )
 def test_what_was_typed_is_not_lost_by_a_mistake(cli: Cli, dead: str, tmp_path: Path, mistake: str, says: str) -> None:

@@ -48,7 +48,7 @@ def test_approvals_are_listed_and_decided(cli: Cli) -> None:
         "id": id,
         "event": "approval:approval",
         "answer": "woken",
-        "text": f"job {id} goes on",
+        "text": f"job {id} continues",
     }
     assert "no approvals" in cli("approvals").err
     late = cli("reject", id, code=4)
@@ -59,13 +59,13 @@ def test_approvals_are_listed_and_decided(cli: Cli) -> None:
 
 def test_a_job_is_rejected_by_its_key(cli: Cli) -> None:
     id = cli.seed(asking)
-    assert cli("reject", "order:7", "--task", "send").out == f"job {id} goes on\n"
+    assert cli("reject", "order:7", "--task", "send").out == f"job {id} continues\n"
 
 
 def test_events_are_signalled(cli: Cli) -> None:
     id = cli.seed(waiting)
-    assert cli("signal", id, "paid", '{"amount": 7}').out == f"job {id} goes on\n"
-    assert "first stands" in cli("signal", id, "paid", code=4).err
+    assert cli("signal", id, "paid", '{"amount": 7}').out == f"job {id} continues\n"
+    assert "first value stays" in cli("signal", id, "paid", code=4).err
     assert cli("signal", id, "later", "--json").json["answer"] == "kept"
     cli("cancel", id)
     assert "is cancelled" in cli("signal", id, "more", code=1).err
@@ -78,7 +78,7 @@ def test_events_are_signalled(cli: Cli) -> None:
 def test_a_job_without_a_question_cannot_be_approved(cli: Cli) -> None:
     id = cli.seed(waiting)
     assert "asks for no approval now" in cli("approve", id, code=2).err
-    assert "will find it" in cli("approve", id, "--name", "approval").out
+    assert "will get it" in cli("approve", id, "--name", "approval").out
 
 
 def test_steps_are_shown_and_forgotten(cli: Cli) -> None:

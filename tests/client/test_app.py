@@ -23,7 +23,7 @@ from limpet import (
     WrongContext,
     current_job,
 )
-from limpet.app import find_ref
+from limpet.runtime.loading import find_ref
 
 
 async def test_hooks_resources_and_middleware_wrap_the_jobs_in_order(app: Limpet) -> None:

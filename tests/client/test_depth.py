@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from limpet import InvalidOption, Limpet, Queue, QueueFull, State, chain
-from limpet.client.connection import Connection
-from limpet.client.producer import Producer
+from limpet.client.producer import Connection, Producer
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.job import Job, Lane, Policy

@@ -15,9 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from limpet import Limpet
-from limpet.client.connection import Connection
 from limpet.client.late import EnqueueTimeout
-from limpet.client.producer import Producer
+from limpet.client.producer import Connection, Producer
 from limpet.core.errors import StoreError, StoreFull, UnknownParent
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text

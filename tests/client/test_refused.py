@@ -94,7 +94,7 @@ async def test_what_was_said_not_to_be_stored_is_not_stored_later_with_its_neigh
     early, *patient = [asyncio.create_task(greet.enqueue(number)) for number in (1, 2, 3)]
     for _ in range(3):  # turns of the loop: they ask, and one call takes all
         await asyncio.sleep(0)
-    (batcher,) = app._client._producer._batchers.values()
+    (batcher,) = app._client.producer._batchers.values()
     rest = batcher._plain._under_way[1:]
     assert len(rest) == 2
     for pending in rest:  # only the first has no time left

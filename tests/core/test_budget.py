@@ -43,7 +43,7 @@ def test_a_limit_of_buckets_alone_has_a_gate_that_pushback_can_hold() -> None:
     ("options", "says"),
     [
         ({}, r"Budget\('k'\) caps nothing"),
-        ({"usd": 0}, r"Budget\('k'\): usd=0 admits nobody"),
+        ({"usd": 0}, r"Budget\('k'\): usd must be a positive number, got 0"),
         ({"usd": -1}, r"usd must be an amount of usd, got -1"),
         ({"tokens": 1.5}, r"tokens must be a whole amount of tokens, got 1.5"),
         ({"usd": 1, "per": "fortnight"}, r"per='fortnight'\) is unknown"),

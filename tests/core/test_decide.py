@@ -269,7 +269,7 @@ def test_no_money_holds_the_limit_that_learns_or_is_named() -> None:
     def gate(key: str | None, learns: str | None) -> str:
         found = decided(job(lane=LIMITED), Limited(None, key, spent=True), learns=learns)
         assert isinstance(found, Hold)
-        assert "the other side says no more" in found.reason
+        assert "the provider gave no message" in found.reason
         return found.gate
 
     assert [gate(None, "openai"), gate("mine", "openai")] == ["limit:openai", "limit:mine"]

@@ -85,7 +85,7 @@ def test_suggestions_name_the_nearest_or_all() -> None:
     ("options", "says"),
     [
         ({"rate": "1/1000d"}, "slower than one a year"),
-        ({"rate": "0/m"}, "rate='0/m' admits nobody"),
+        ({"rate": "0/m"}, "rate must admit 1 or more, got '0/m'"),
         ({"rate": "1/" + "9" * 400 + "d"}, "cannot be read"),
         ({"rate": "9" * 5_000 + "/s"}, "cannot be read"),
         ({"rate": "1/m", "burst": 10**12}, "burst=.*limits nothing"),

@@ -23,7 +23,7 @@ from limpet.core.errors import InvalidArguments, InvalidTask, NotSerialisable, P
 from limpet.core.flows.refs import Given, ParentFailed, Ref
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Input
-from limpet.core.tasks.codec import canonical, decode_json, encode_result
+from limpet.core.tasks.codec import canonical, decode_json
 from limpet.core.tasks.payload import Signature
 
 if TYPE_CHECKING:
@@ -530,7 +530,7 @@ def test_data_that_looks_like_a_reference_is_refused_beside_one(look_alike: Any)
 
 def test_a_handle_has_no_place_in_a_result() -> None:
     with pytest.raises(NotSerialisable, match="the result\\[0\\]: a Ref is not a value"):
-        encode_result([Ref(A)])
+        Signature.open("work").encode_result([Ref(A)])
 
 
 def test_a_class_that_json_schema_does_not_know_has_a_schema_all_the_same() -> None:
@@ -587,17 +587,17 @@ def test_a_result_of_another_shape_is_still_a_result() -> None:
 
 
 def test_results_have_their_own_limits() -> None:
-    assert encode_result(None) is None
+    assert Signature.open("work").encode_result(None) is None
     with pytest.raises(NotSerialisable, match=r"the result\.loss\[1\] is nan"):
-        encode_result({"loss": [0.5, float("nan")]})
+        Signature.open("work").encode_result({"loss": [0.5, float("nan")]})
     with pytest.raises(NotSerialisable, match=r"the result has the keys 1 and '1'"):
-        encode_result({1: "a", "1": "b"})
+        Signature.open("work").encode_result({1: "a", "1": "b"})
     with pytest.raises(PayloadTooLarge, match="the result takes 12 bytes"):
-        encode_result("x" * 10, 11)
+        Signature.open("work").encode_result("x" * 10, 11)
     with pytest.raises(NotSerialisable, match=r"the result\.a is bytes"):
-        encode_result({"a": b""})
+        Signature.open("work").encode_result({"a": b""})
     with pytest.raises(NotSerialisable, match=r"the result\[0\] is a object"):
-        encode_result([object()])
+        Signature.open("work").encode_result([object()])
 
 
 def test_canonical_json_sorts_what_has_no_order() -> None:

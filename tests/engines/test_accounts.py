@@ -95,7 +95,7 @@ DAMAGE: dict[str, tuple[str, dict[str, int], str, str, str]] = {
         "breaker:api",
         {"probe_token": 7},
         "probe",
-        "breaker api waits for a probe that nobody runs, and admits nobody",
+        "breaker api waits for a probe that does not run, and admits no job",
         "limpet doctor --repair",
     ),
 }

@@ -194,7 +194,7 @@ async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, sto
     assert answer.state is State.ready
     assert await agents.claim("a2", ANY) is None
     operator = Operator(store, "ada")
-    assert "limit openai is shut, as no money or quota is left there; one job probes" in str(
+    assert "limit openai is closed, because no money or quota is left there; one job probes" in str(
         await operator.explain(claimed.id)
     )
     (found,) = [finding for finding in await operator.doctor() if finding.code == "spent"]

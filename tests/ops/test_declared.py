@@ -12,7 +12,7 @@ from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import LimitChange, Operator
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
 

@@ -62,7 +62,7 @@ async def test_lost_places_are_told(operator: Operator, store: Store) -> None:
     await store.beat(Beat("agent", 15_000, Serves(), b"[]"))
     finding = (await found(operator))["lost_places"]
     assert finding.level == "warning"
-    assert "2 places of worker w1 " in finding.text
+    assert "2 slots of worker w1 " in finding.text
 
 
 async def test_thread_tasks_under_a_limit_of_one_are_named(operator: Operator, store: Store) -> None:
@@ -96,7 +96,7 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     assert "paused by ada" in findings["paused"].text
     assert "deployment" in findings["paused"].text
     assert "pdf" in findings["draining"].text
-    assert "until someone resets it" in findings["breaker_open"].text
+    assert "until it is reset" in findings["breaker_open"].text
     assert findings["breaker_open"].fix.startswith("read the errors: limpet jobs 'task:api error:*'")
     assert "2 dead jobs" in findings["dead_letters"].text
     await store.change_gates([GateChange("limit:openai", trip_ms=600_000)])

@@ -65,7 +65,7 @@ def budget(cost: int, spent: int = 0, reserved_for: int = 0) -> Explanation:
 def test_a_job_that_waits_for_money_says_how_much_is_left_and_when_it_goes_on() -> None:
     found = budget(500_000, spent=49_600_000)
     assert codes(found) == ["budget", "position"]
-    says = "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in"
+    says = "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it continues in"
     assert found.reasons[0].text.startswith(says)
     assert found.reasons[0].until is not None
     assert found.reasons[0].until.isoformat() == "2023-11-15T00:00:00+00:00"
@@ -75,7 +75,7 @@ def test_a_job_that_waits_for_money_says_how_much_is_left_and_when_it_goes_on() 
 
 def test_a_job_behind_a_dearer_one_says_so() -> None:
     found = budget(100_000, spent=49_600_000, reserved_for=500_000)
-    assert "$0.40 of $50 left today; a job that came first needs $0.50, and nobody passes it" in str(found)
+    assert "$0.40 of $50 left today; a job that came first needs $0.50, and no other job passes it" in str(found)
 
 
 def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
@@ -88,7 +88,7 @@ def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
 def test_a_job_behind_one_that_can_never_fit_does_not_wait_for_the_end_of_the_period() -> None:
     found = budget(100_000, reserved_for=60_000_000)
     assert found.reasons[0].text == (
-        "the budget 'llm:acme' is $50 a day, and a job that came first needs $60, more than all of it; nobody passes "
+        "the budget 'llm:acme' is $50 a day, and a job that came first needs $60, more than all of it; no job passes "
         "it before it is cancelled and the budget reset (limpet breakers reset limit:usd/day:llm:acme), or the "
         "budget raised: limpet limits set llm:acme --budget usd=60/day"
     )
@@ -263,7 +263,7 @@ def test_a_key_that_begins_slowly_says_so() -> None:
     gate = Gate(GateRule("task:send"), used=2, pace=0, paced_at_ms=NOW - 1_000)
     found = gated(gate)
     assert codes(found) == ["slow", "position"]
-    assert "task send begins slowly after it was held back: 2 run, and one more may in 500ms" in str(found)
+    assert "task send starts slowly after it was held back: 2 run, and one more may in 500ms" in str(found)
     assert found.reasons[0].until is not None
     assert codes(gated(replace(gate, paced_at_ms=NOW - 10_000))) == ["next"]
 
@@ -273,7 +273,7 @@ def test_a_breaker_is_open_half_open_or_probing() -> None:
     assert "breaker api is open; one job is let through as a probe in 30s" in str(gated(gate))
     assert codes(gated(replace(gate, open_until_ms=NOW - 1))) == ["breaker_half_open", "position"]
     assert codes(gated(replace(gate, open_until_ms=NOW - 1, probe_token=7)))[0] == "breaker_probe"
-    assert "until someone resets it" in str(gated(replace(gate, open_until_ms=FOREVER_MS)))
+    assert "until it is reset" in str(gated(replace(gate, open_until_ms=FOREVER_MS)))
 
 
 def test_nobody_to_run_it() -> None:

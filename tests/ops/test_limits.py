@@ -18,9 +18,9 @@ from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Agents, LimitChange, Operator
 from limpet.ops import limits as limits_room
-from limpet.ops.known import strange
+from limpet.ops.gate_reasons import gate_reasons
+from limpet.ops.names import unknown_gate_note
 from limpet.ops.shape import breaker_shape, event_shape, gate_shape
-from limpet.ops.stops import stops
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
@@ -132,10 +132,10 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
     [
         ({}, r"needs a rate or a concurrency, a bucket or a budget"),
         ({"budgets": {"usd": "50"}}, r"the budget usd='50' has no period \(write usd=50/day; periods are minute"),
-        ({"budgets": {"usd": "50/fortnight"}}, r"has the period 'fortnight', which is none"),
+        ({"budgets": {"usd": "50/fortnight"}}, r"has the period 'fortnight', which does not exist"),
         ({"budgets": {"eur": "50/day"}}, r"the budget counts 'eur'"),
         ({"budgets": {"usd": "x/day"}}, r"the budget usd must be an amount of usd, got 'x'"),
-        ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
+        ({"budgets": {"usd": "0/day"}}, r"must be a positive number, got '0'"),
         ({"buckets": {"tokens": "x"}}, r"tokens='x' cannot be read"),
         ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
         ({"buckets": {"tokens": "1/0s"}}, r"tokens='1/0s' cannot be read"),
@@ -234,21 +234,21 @@ async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) 
     found = await operator.waiters(gates)
     assert (found.counts, [gate.key for gate in found.beyond]) == ({"limit:z:1": 1}, ["limit:z:1"])
     assert [gate.key for gate in await operator.limits("z:")] == ["limit:usd/day:z:1", "limit:z:1"]
-    assert await strange(store, "limit:z:1") == ""
+    assert await unknown_gate_note(store, "limit:z:1") == ""
     assert [gate.key for gate in await operator.clear_limit("z:1")] == ["limit:usd/day:z:1", "limit:z:1"]
 
 
 def test_what_a_gate_that_climbs_lets_through_is_a_reason_to_wait() -> None:
     gate = push_back(Gate(GateRule("limit:smtp", concurrency=8)), 1_000, 5, 0)
     view = cast(JobView, None)  # only budgets look at the job
-    (held,) = stops(gate, view, 0)
+    (held,) = gate_reasons(gate, view, 0)
     assert held.code == "held"
     begun = replace(gate, used=1)
-    (why,) = stops(begun, view, 2_000)
+    (why,) = gate_reasons(begun, view, 2_000)
     assert why.text == "limit smtp has 1 of 8 slots taken, and goes at 10 % (100 % in 9s)"
     assert why.until is not None
-    assert list(stops(begun, view, 3_500)) == []
-    (full,) = stops(replace(gate, used=8), view, 11_000)
+    assert list(gate_reasons(begun, view, 3_500)) == []
+    (full,) = gate_reasons(replace(gate, used=8), view, 11_000)
     assert (full.text, full.until) == ("limit smtp has 8 of 8 slots taken", None)
 
 
@@ -284,7 +284,7 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert short["text"] == "the budget 'llm:acme' has $0.40 of $1 a day left, and a job waits for $0.60"
     opened, by_hand, closed = map(event_shape, await operator.breaker_history())
     assert opened["text"].startswith("breaker api opened until 20")
-    assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until someone resets it", None)
+    assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until it is reset", None)
     assert closed["text"] == "breaker api closed"
 
 

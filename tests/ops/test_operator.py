@@ -12,7 +12,7 @@ from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
 from limpet.core.tasks.declaration import Declaration, DeclaredLimit
 from limpet.ops import InvalidQuery, LimitChange, Operator
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.select import PAGE, AmbiguousId
 from limpet.ops.shape import breaker_shape
 from limpet.stores.base import Store
@@ -135,7 +135,7 @@ async def test_explain_names_pauses_limits_and_breakers(operator: Operator, stor
     broken = job("broken", breaker="api")
     await put(store, broken, rules=rules)
     await operator.trip("api", reason="provider is down")
-    assert "open until someone resets it" in str(await operator.explain(broken.id))
+    assert "open until it is reset" in str(await operator.explain(broken.id))
 
     await operator.pause("queue:mail", reason="deployment")
     await operator.pause("task:broken")

@@ -95,7 +95,7 @@ async def test_an_operator_wins_until_it_is_cleared(operator: Operator, store: S
     assert shape["keep"] == {"succeeded": None, "cancelled": 2.0, "dead": 5.0}
     assert shape["set_by"] == {"succeeded": "operator", "cancelled": "operator", "dead": "code"}
     assert (await operator.clear_retention("mail")).states == {State.succeeded: 1_000, State.dead: 5_000}
-    with pytest.raises(InvalidOption, match="nobody has set"):
+    with pytest.raises(InvalidOption, match="has no retention of its own"):
         await operator.clear_retention("mail")
     with pytest.raises(InvalidOption, match="no end of a job"):
         await operator.set_retention("mail", {})

@@ -23,7 +23,7 @@ from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.rule import EveryRule
 from limpet.core.schedules.schedule import KIND, Schedule
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.schedule_runs import CHUNK, ScheduleBusy
 from limpet.ops.schedules import ScheduleDeclared, ScheduleExists, Schedules
 from limpet.stores.sqlite import SqliteStore
@@ -457,7 +457,7 @@ async def test_the_doctor_names_what_does_not_run(stage: Stage, schedules: Sched
     found = await findings()
     assert set(found) == {"schedule_absent", "schedule_unreadable", "schedule_versions", "schedule_overdue"}
     assert found["schedule_absent"].fix == "limpet schedules remove dropped"
-    assert found["schedule_overdue"].text == "schedule mine should have fired 1h ago, and nobody did"
+    assert found["schedule_overdue"].text == "schedule mine should have fired 1h ago, and did not"
     for name in ("odd", "dropped"):
         await schedules.remove(name)
     await stage.store.leave("w2")

@@ -46,8 +46,8 @@ async def test_a_signal_is_answered_in_words_and_logged(waits: Waits, store: Sto
     id = await suspend(store, "wait", "paid", event="paid")
     said = await waits.signal(id_text(id), "paid", {"amount": 7})
     assert (said.answer, said.event, said.id) == ("woken", "paid", id)
-    assert said.text == f"job {id_text(id)} goes on"
-    assert (await waits.signal(id, "paid", 8)).text.endswith("was given 'paid' before, and the first stands")
+    assert said.text == f"job {id_text(id)} continues"
+    assert (await waits.signal(id, "paid", 8)).text.endswith("was given 'paid' before, and the first value stays")
     assert (await waits.signal(id, "other")).answer == "kept"
     (claimed,) = await claim(store)
     assert ("event", "paid", b'{"amount":7}') in {(note.kind, note.name, note.body) for note in claimed.notes}
@@ -166,7 +166,7 @@ async def test_the_first_decision_stands(waits: Waits, store: Store, operator: O
     await waits.reject(id)
     said = await Waits(store, "bob").approve(id)
     assert said.answer == "already"
-    assert "was rejected by ada before, and that stands" in said.text
+    assert "was rejected by ada before, and that stays" in said.text
     assert len(await operator.audit()) == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_suspended_job_says_what_it_waits_for_and_until_when(operator: O
     nap = await suspend(store, "sleep", "nap", event="sleep:nap", delay_ms=HOUR_MS)
     code, text, until = await explained(operator, nap)
     assert (code, until) == ("sleeping", True)
-    assert re.match(r"it sleeps \(nap\) and goes on in (59m|1h)", text)
+    assert re.match(r"it sleeps \(nap\) and continues in (59m|1h)", text)
     event = await suspend(store, "wait", "paid", event="paid")
     assert await explained(operator, event) == ("event", "it waits for the event 'paid'", False)
     timed = await suspend(store, "wait", "paid", event="paid", delay_ms=HOUR_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -105,17 +106,10 @@ def test_where_a_limit_has_room_now_and_then_aged_jobs_get_some_of_it_and_not_al
     assert 0.15 < sum(given) / len(given) < 0.4
 
 
-def test_without_ageing_nothing_is_owed() -> None:
-    ageing = Ageing(None, random.Random(1))
-    ageing.count([job(0)] * 100, PLAIN)
-    assert ageing.owed(100, PLAIN) == 0
-
-
 @pytest.mark.parametrize("value", [1, 0, -5, 2.5, "20", True, 10**30], ids=repr)
 def test_a_number_that_means_nothing_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidOption, match=f"ageing is {value!r}") as caught:
+    with pytest.raises(InvalidOption, match=f"from 2 to .*, got {re.escape(repr(value))}"):
         WorkerSettings(ageing=value)
-    assert caught.value.fix.startswith("a whole number, 2 or more")
 
 
 # -- workers

@@ -14,8 +14,9 @@ from limpet.core.jobs.lease import Beat, Pulse
 from limpet.core.jobs.state import State
 from limpet.runtime import Parts, WorkerCutOff, WorkerEvents, WorkerFailed, WorkerPlan, WorkerSettings
 from limpet.runtime.fence import Fence
-from limpet.runtime.keeper import Keeper, Notebook
+from limpet.runtime.keeper import Keeper
 from limpet.runtime.local_queue import Demand, LocalQueue, Slots
+from limpet.runtime.settler import Notebook
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench

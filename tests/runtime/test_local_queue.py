@@ -9,8 +9,7 @@ from limpet.core.jobs.job import URGENT, Lane, Policy
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.limit import Limit
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.local_queue import Demand, LocalQueue, Slots
-from limpet.runtime.pace import Pace
+from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Slots
 from limpet.runtime.settings import Reserve, WorkerSettings
 
 

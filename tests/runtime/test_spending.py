@@ -22,14 +22,12 @@ from limpet.core.jobs.state import State
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.spending import Bill, spent_of
 from limpet.runtime import WorkerEvents, current_job
-from limpet.runtime.ageing import Ageing
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.barred_gates import BarredGates
-from limpet.runtime.keeper import Notebook
 from limpet.runtime.local_queue import Demand, LocalQueue, Slots
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkReport
-from limpet.runtime.settler import SettleQueue, Settler
+from limpet.runtime.settler import Notebook, SettleQueue, Settler
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
 from tests.runtime import isolated_jobs
@@ -307,7 +305,7 @@ async def test_of_two_attempts_that_end_together_the_later_ones_word_counts(benc
     (second,) = await bench.claim_as("w")
     rng, queue = random.Random(), SettleQueue(Notebook())
     held = LocalQueue({}, Slots(1), Slots(1), Slots(1), isolates=False, demand=Demand())
-    gates = BarredGates({}, held, Ageing(None, rng))
+    gates = BarredGates({}, held, None)
     settler = Settler(queue, PatientStore(bench.store, rng), "w", WorkReport(), gates, lambda: None)
     for job, usd in ((second, 250_000), (first, 900_000)):
         queue.put(Succeed(job.id, job.token), Bill.of(job, {"usd": usd}))

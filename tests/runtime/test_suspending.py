@@ -242,7 +242,7 @@ async def test_nobody_may_have_decided_in_time(bench: Bench) -> None:
     id = await bench.put(bench.task(asks))
     await bench.drain()
     view = await bench.view(id)
-    assert "nobody decided on 'the boss' in time" in view.reason
+    assert "no decision on 'the boss' was made in time" in view.reason
     assert f"limpet dead retry {id_text(id)} --forget 'the boss'" in view.reason
 
 

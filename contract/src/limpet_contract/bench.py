@@ -202,7 +202,7 @@ class Bench:
             gate = account.gate
             assert not account.leaked, f"{gate.key} counts {gate.used} slots, and running jobs hold {account.slots}"
             assert not account.uncounted, f"{gate.key} counts {gate.spent}, and {account.reserved} are reserved"
-            assert not account.stuck, f"{gate.key} waits for a probe that nobody runs"
+            assert not account.stuck, f"{gate.key} waits for a probe that does not run"
         return Books(counts, jobs, [account.gate for account in accounts])
 
     async def check_depth(self, queue: str, tenant: str | None) -> None:
@@ -235,4 +235,6 @@ class Bench:
         """A job that runs is held by the session it names, or no sweep would ever find it again."""
         sessions = {job.session for job in running if job.session is not None}
         held = {(one.id, one.token) for session in sessions for one in await self.store.held(session)}
-        assert {(job.id, job.token) for job in running} == held, "a job runs that nobody holds, or is held and not run"
+        assert {(job.id, job.token) for job in running} == held, (
+            "a job runs and is not held, or is held and does not run"
+        )

@@ -17,7 +17,7 @@ from limpet.core.jobs.view import Entry
 Headline = tuple[str, str, int]  # kind of event, gate, percent of a budget or 0
 
 PERCENTS: Final = (50, 80, 100)
-SHORT: Final = 0  # somebody waits for the budget
+SHORT: Final = 0  # a job waits for the budget
 
 
 class Headlines:
@@ -43,7 +43,7 @@ class Headlines:
                 self._expect_of_budget(was, gate, gate.rule.cap, spent[key])
 
     def _expect_of_budget(self, before: Gate, after: Gate, cap: int, spent: int) -> None:
-        """Each mark is news once in a period, and again when the cap has changed and it was passed anew."""
+        """Each mark is news once in a period, and again when the cap has changed and it was passed again."""
         if _level(before) == _level(after):
             return
         period_ms, heard = self._told.get(after.key, (0, set[int]()))

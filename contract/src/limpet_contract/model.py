@@ -1,7 +1,7 @@
 """A small model of a store: what each job should be, and whether what a store handed out was allowed.
 
 It has no lanes, turns or wait lists, and does not foresee which job a claim gives; it judges the answer.
-A job has at most one parent here, which keeps the question who cancelled whom a simple one.
+A job has at most one parent here, so the parent that cancelled a job is always known.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Model:
     ) -> None:
         """Check that what was given was allowed, and that nothing better was left behind.
 
-        `wants`: by budget, what the store says that somebody waits for, before the claim and after it.
+        `wants`: by budget, the cost that a job waits for by the store's word, before the claim and after it.
         """
         assert len(given) <= request.limit
         lines = self._lines(before, now_ms)
@@ -132,7 +132,7 @@ class Model:
         for claimed in given:
             job = self.jobs[claimed.id]
             assert self.eligible(job, request, now_ms), f"{job} was given though it may not run"
-            assert shut.isdisjoint(job.gates), f"{job} was given though somebody came first"
+            assert shut.isdisjoint(job.gates), f"{job} was given although another job came first"
             line = lines.get(job.lane.id, [])
             if job.id in line:
                 ahead = line[: line.index(job.id)]
@@ -208,10 +208,10 @@ class Model:
             if key in served or wants[0].get(key) != wanted:
                 unit = self.ledger.rules[key].unit
                 costs = {max(1, job.cost_in(unit)) for job in waiting if key in job.gates}
-                assert wanted in costs, f"{wanted} is wanted of {key}, and those who wait cost {costs}"
+                assert wanted in costs, f"{wanted} is wanted of {key}, and the waiting jobs cost {costs}"
 
     def _nobody_passes(self, heads: Sequence[ModelJob], shut: set[str], now_ms: int) -> None:
-        """Whoever is stopped by money alone has shut a budget, lest smaller ones pass it for ever."""
+        """A job that only a budget stops has shut that budget, so that smaller jobs cannot pass it for ever."""
         for job in heads:
             budgets = self.ledger.too_dear_for(job, now_ms)
             used_up = [key for key in budgets if self.ledger.left(key, now_ms) <= 0]
@@ -356,7 +356,7 @@ class Model:
 
     def expire(self, id: bytes, now_ms: int) -> None:
         """A store has cancelled a job that was not started in time."""
-        assert self.jobs[id].overdue(now_ms), "a job was cancelled that nobody cancelled"
+        assert self.jobs[id].overdue(now_ms), "a job was cancelled without a reason"
         self._end(self.jobs[id], State.cancelled, now_ms)
 
     def discard(self, id: bytes, now_ms: int) -> int:
@@ -369,7 +369,7 @@ class Model:
         return 1
 
     def remove(self, id: bytes, now_ms: int) -> None:
-        """A finished job goes for good; those who still wait for it never could run."""
+        """A finished job goes for good; jobs that still wait for it never could run."""
         assert self.jobs[id].state in FINISHED, "a job was removed that had not ended"
         del self.jobs[id]
         for child in [job for job in self.jobs.values() if job.parent == id and job.state is State.blocked]:

@@ -52,5 +52,5 @@ class Starts:
         return at_us
 
     def forget(self, key: str) -> None:
-        """Another rule, or an operator's reset: whoever starts from now on may find a full bucket."""
+        """Another rule, or an operator's reset: a job that starts from now on may find a full bucket."""
         self._starts.pop(key, None)

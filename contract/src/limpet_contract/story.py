@@ -47,7 +47,7 @@ class Story:
         self.acknowledged: list[bytes] = []  # successes that the store has confirmed
 
     async def tell(self) -> None:
-        """The whole story; whoever listens may lose the line at any call."""
+        """The whole story; the connection may be lost at any call."""
         await self.hand.beat()
         await self.produce(self.bench)
         await self._work()
@@ -65,7 +65,7 @@ class Story:
         return make_job(self.ids[name], options)
 
     async def produce(self, bench: Bench) -> None:
-        """Four calls, which may be made again by whoever does not know whether they were heard."""
+        """Four calls, which may be repeated by a caller that got no answer."""
         await bench.put(
             self._job("plain"),
             self._job("retried"),

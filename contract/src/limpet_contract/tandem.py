@@ -74,7 +74,7 @@ class Tandem:
     # -- producers
 
     async def put(self, jobs: Sequence[Job]) -> None:
-        # Rules come with the jobs, as those of an app do: a store may forget them while nobody is ruled.
+        # Rules come with the jobs, as those of an app do: a store may forget them while no job is under them.
         answers = await self.bench.put(*jobs, rules=self.rules)
         self.model.ledger.declare(self.rules)
         expected = [self.model.enqueue(job, self.now_ms) for job in jobs]
@@ -134,7 +134,7 @@ class Tandem:
         return given
 
     def _check_breakers(self, before: Mapping[str, Gate], given: Sequence[Claimed]) -> None:
-        """An open breaker lets nobody through, a half-open one its one probe."""
+        """An open breaker admits no job, a half-open one its one probe."""
         for gate in before.values():
             through = [job for job in given if f"breaker:{job.lane.breaker}" == gate.key]
             if gate.open_until_ms > self.now_ms or (gate.breaker_open and gate.probe_token):
@@ -222,7 +222,7 @@ class Tandem:
             self._expect_news(await self._look())
 
     async def reopen(self) -> None:
-        """Everybody goes on through another handle, as after a restart."""
+        """Every session continues through another handle, as after a restart."""
         self.bench.store = await self.harness.reopen(self.bench.store)
         for hand in self.alive.values():
             hand.store = self.bench.store
@@ -237,7 +237,7 @@ class Tandem:
         assert not late, f"{late[0]} waits though its time to start is over"
 
     async def outage(self, ms: int) -> None:
-        """Nobody beats or sweeps; who lives beats first when it is over."""
+        """No session beats or sweeps; live sessions beat first when it is over."""
         self.bench.clock.advance(ms)
         for hand in self.alive.values():
             await self.beat(hand)

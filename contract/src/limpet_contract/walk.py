@@ -310,7 +310,7 @@ class StoreWalk(RuleBasedStateMachine):
 
 
 def _shut(job: Claimed, pick: int) -> Hold:
-    """The other side has pushed back, or says that no money is left: of a limit of the job's own, or of another."""
+    """A provider has pushed back, or reports that no money is left: at a limit of the job, or at another one."""
     keys, delay_ms = (*job.lane.limits, *job.lane.keys, "adaptive"), SHUT_MS[pick % len(SHUT_MS)]
     return Hold(job.id, job.token, f"limit:{keys[pick % len(keys)]}", delay_ms, "429", trips=pick % 7 < 2)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @click.option("--tasks", metavar="A,B", help="Only these tasks.")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What the agent can do; repeatable.")
 @click.option("--lease", type=duration, default="600", help="How long without a heartbeat (600 s).")
-@click.option("--wait", type=duration, default="0", help="Wait so long for a job.")
-@click.option("--key", metavar="TEXT", help="The same key again answers the same job.")
+@click.option("--wait", type=duration, default="0", help="Wait for a job, at most this long.")
+@click.option("--key", metavar="TEXT", help="The same key returns the same job again.")
 async def claim_body(
     terminal: Terminal,
     agent: str,
@@ -34,7 +34,7 @@ async def claim_body(
     wait: int,
     key: str | None,
 ) -> int:
-    """Lease one job: the most urgent that the agent can do. Exit 8 when there is nothing."""
+    """Lease one job: the most urgent that the agent can do. Exit 8 when there is none."""
     from limpet.core.jobs.lease import Serves
     from limpet.ops import Agents
     from limpet.ops.shape import claimed_shape
@@ -70,20 +70,20 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def _spent(function: Callable[..., Any]) -> Callable[..., Any]:
     """What the agent has really spent on the job."""
-    words = "What it really cost; repeatable. Units: tokens, input_tokens, output_tokens, usd, cost."
+    words = "The actual cost; repeatable. Units: tokens, input_tokens, output_tokens, usd, cost."
     return click.option("--spent", multiple=True, metavar="UNIT=AMOUNT", help=words)(function)
 
 
 def _lease(function: Callable[..., Any]) -> Callable[..., Any]:
     """The job and the token that claim answered."""
-    token = click.option("--token", required=True, type=int, help="The token that claim answered.")
+    token = click.option("--token", required=True, type=int, help="The token from claim.")
     return click.argument("id")(token(function))
 
 
 @_lease
-@click.option("--lease", type=duration, default="600", help="Keep it for so long from now (600 s).")
+@click.option("--lease", type=duration, default="600", help="Renew it for this long from now (600 s).")
 async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int) -> int:
-    """Keep the lease of job ID; says whether someone wants it cancelled."""
+    """Renew the lease of job ID; the answer says whether a cancel was requested."""
     from limpet.ops import Agents
 
     async with terminal.store() as store:
@@ -110,9 +110,9 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
     type=click.Choice(["transient", "permanent", "rate-limited", "spent"]),
     default="transient",
     show_default=True,
-    help="Retried; dead at once; the limit is held back; no money or quota is left, so the limit is shut.",
+    help="Retried later; dead now; the limit is held; no money or quota is left, so the limit is closed.",
 )
-@click.option("--retry-after", type=duration, help="No sooner than this.")
+@click.option("--retry-after", type=duration, help="Retry not before this time has passed.")
 @_spent
 async def fail_body(
     terminal: Terminal,
@@ -123,7 +123,7 @@ async def fail_body(
     retry_after: int | None,
     spent: tuple[str, ...],
 ) -> int:
-    """Say that this attempt of job ID failed."""
+    """Report that this attempt of job ID failed."""
     from limpet.ops import Agents
     from limpet.ops.agents import FailKind
 
@@ -143,7 +143,7 @@ async def fail_body(
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 @_spent
 async def release_body(terminal: Terminal, id: str, token: int, reason: str, spent: tuple[str, ...]) -> int:
-    """Give job ID back for someone else; the attempt is not spent."""
+    """Give job ID back to the queue; no attempt is spent."""
     from limpet.ops import Agents
 
     async with terminal.store() as store:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--body", metavar="JSON", help="And this body (or @FILE, or - for stdin).")
 @click.option("--task", "task", metavar="NAME", help="For a job of this task: its classify=, retries and limits.")
 @click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app, for its classify= (LIMPET_APP).")
-@click.option("--list", "lists", is_flag=True, help="List all rules, in the order in which they are asked.")
+@click.option("--list", "lists", is_flag=True, help="List all rules, in the order in which they are tried.")
 async def classify_body(
     terminal: Terminal,
     target: str | None,
@@ -40,7 +40,7 @@ async def classify_body(
     app_flag: str | None,
     lists: bool,
 ) -> None:
-    """Say what an error means for its job, by which rule, and what becomes of the job.
+    """Say what an error means for its job, by which rule, and what happens to the job.
 
     MODULE:ERROR is an exception class, such as openai:RateLimitError or ValueError; without one, --status, --code
     and --body describe an answer. Nothing is run and no store is asked.
@@ -79,7 +79,7 @@ def _said(
 ) -> tuple[TaskSpec | None, list[TaskSpec], tuple[Classifier, ...]]:
     """What the app and its tasks say of errors; nothing without an app."""
     from limpet.core.tasks.naming import did_you_mean
-    from limpet.ops.known import UnknownName
+    from limpet.ops.names import UnknownName
 
     reference = app_reference(flag)
     if reference is None:

@@ -74,7 +74,7 @@ def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @retry_options
 async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything: bool, **how: Any) -> int:
-    """Run dead jobs again with fresh attempts, as they were or with other arguments."""
+    """Run dead jobs again with new attempts, with the same or with other arguments."""
     return await run_retry(terminal, _wanted(which, everything), **how)
 
 
@@ -84,7 +84,7 @@ async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything
 async def discard_body(
     terminal: Terminal, which: tuple[str, ...], everything: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
-    """Remove dead jobs for good; the audit log keeps who and why."""
+    """Remove dead jobs for good; the audit log keeps the user and the reason."""
     words = _wanted(which, everything)
     async with terminal.operator() as operator:
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("id")
 @click.option("--args", type=json_object, help="Replace all arguments: a JSON object, @FILE or -.")
 @click.option("--patch", type=json_object, help="Change some arguments: a JSON object, @FILE or -.")
-@click.option("--delay", type=duration, default=0, help="Run it no sooner than in this time (5m).")
+@click.option("--delay", type=duration, default=0, help="Run it not before this time has passed (5m).")
 @bulk_options
 async def edit_body(
     terminal: Terminal,
@@ -66,7 +66,7 @@ async def _edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaita
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            "nobody is at the terminal to edit the arguments",
+            "this is not a terminal, so no editor can be opened",
             fix="""pass them: --patch '{"to": "a@b.c"}' or --args @FILE""",
         )
     shown = msgspec.json.format(view.args, indent=2).decode() + "\n"
@@ -75,14 +75,14 @@ async def _edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaita
         text = click.edit(text, extension=".json", require_save=True)
         if text is None or text.strip() == shown.strip():
             raise UsageError(
-                "the arguments were left as they are, and so is the job",
+                "the arguments were not changed, so the job was not run",
                 fix=f"limpet retry {id_text(view.id)} runs it as it is",
             )
         try:
             args = msgspec.json.decode(text, type=dict[str, Any])
             await refuse_unfit(args)
         except msgspec.MsgspecError as error:
-            wrong = f"this is no JSON object ({error})"
+            wrong = f"this is not a JSON object ({error})"
         except UsageError as error:
             wrong = error.message
         else:

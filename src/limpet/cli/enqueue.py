@@ -19,7 +19,7 @@ from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTime
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
-from limpet.ops.known import known
+from limpet.ops.names import known_names
 from limpet.ops.select import resolve
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("task", shell_complete=complete_task)
 @click.argument("args", type=json_object, default="{}")
 @click.option("--app", "app_flag", metavar="MODULE:ATTR", help="Validate against this app (LIMPET_APP).")
-@click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="Another queue than the task's own.")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="A queue other than the task's own.")
 @click.option("--priority", metavar="WORD|0-9", help="critical, high, normal or low; 0 is the most urgent.")
 @click.option("--delay", type=duration, help="Not before this time has passed (5m).")
 @click.option("--at", metavar="ISO", help="Not before this instant (2026-01-31T08:00:00+01:00).")
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 @click.option("--unique-for", type=duration, help="Keep the key for this long, success included.")
 @click.option("--on-duplicate", type=click.Choice(["existing", "replace", "debounce"]), help="What a duplicate does.")
 @click.option("--after", multiple=True, metavar="ID", help="Wait for this job; repeatable.")
-@click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="When one it waits for fails.")
+@click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="What to do when a parent fails.")
 @click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
-@click.option("--tenant", metavar="NAME", help="Whose job it is, such as a customer. Tenants take turns.")
-@click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What it takes of limits; repeatable (usd=0.02).")
+@click.option("--tenant", metavar="NAME", help="The owner of the job, such as a customer. Tenants take turns.")
+@click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="Cost for limits; repeatable (usd=0.02).")
 @click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
-@click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
+@click.option("--attempts", type=click.IntRange(1), help="Runs in all, the first included.")
 @click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
-@click.option("--wait-for-room", "room", type=duration, help="Wait so long when the queue is full.")
-@click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was there already.")
-@click.option("--wait", type=duration, help="Wait so long for the result and print it (exit 7 when the time is over).")
+@click.option("--wait-for-room", "room", type=duration, help="Wait for room in a full queue, at most this long.")
+@click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was stored before.")
+@click.option("--wait", type=duration, help="Wait for the result, at most this long, and print it (exit 7 after that).")
 async def enqueue_body(
     terminal: Terminal,
     task: str,
@@ -61,7 +61,7 @@ async def enqueue_body(
     existing_ok: bool,
     **asked: Any,
 ) -> int:
-    """Ask for one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
+    """Enqueue one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
     began_s = time.monotonic()
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
@@ -171,8 +171,8 @@ async def _unsure(app: Limpet, task: str, queue: str | None, *, validated: bool)
     notes = []
     if not validated:
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
-    tasks = set(app.tasks) or await known(app.store, "task")
-    for kind, name, names in (("task", task, tasks), ("queue", queue, await known(app.store, "queue"))):
+    tasks = set(app.tasks) or await known_names(app.store, "task")
+    for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):
         hint = "" if name is None or name in names else did_you_mean(name, names)
         if hint.startswith("did you mean"):
             notes.append(f"no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")

@@ -34,7 +34,7 @@ async def _flows(terminal: Terminal, *, wait_ms: int = 0) -> AsyncIterator[Flows
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Flows per page.")
 @click.option("--before", metavar="ID", help="Only flows older than this one: where the last page ended.")
 async def flows_body(terminal: Terminal, limit: int, before: str | None) -> None:
-    """List flows, newest first: how far each is, and how many of its jobs are in which state."""
+    """List flows, newest first: the progress of each, and its jobs by state."""
     from limpet.ops.flow_shape import flow_line
 
     async with _flows(terminal) as flows:
@@ -64,7 +64,7 @@ def flow() -> None:
 
 
 @click.argument("id")
-@click.option("--all", "everything", is_flag=True, help="Every node, however many are alike.")
+@click.option("--all", "everything", is_flag=True, help="Show every node, also many equal ones.")
 @click.option("--wait", is_flag=True, help="Wait until all its jobs have finished (exit 1 unless they succeeded).")
 @click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
 async def show_body(terminal: Terminal, id: str, everything: bool, wait: bool, timeout: int | None) -> int:
@@ -127,16 +127,16 @@ async def cancel_body(terminal: Terminal, id: str, force: bool, dry_run: bool, y
 
 
 @click.argument("id")
-@click.option("--from", "from_", multiple=True, metavar="NODE", help="This node and all that wait for it; repeatable.")
+@click.option("--from", "from_", multiple=True, metavar="NODE", help="This node and all its dependents; repeatable.")
 @click.option("--force", is_flag=True, help="With --from: take running jobs away from their workers.")
 @bulk_options
 async def retry_body(
     terminal: Terminal, id: str, from_: tuple[str, ...], force: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
-    """Run the dead jobs of flow ID again, with what their death cancelled.
+    """Run the dead jobs of flow ID again, with the jobs that their death cancelled.
 
-    With --from, NODE and all that depend on it run again as new jobs of the same flow, whatever became of them, with
-    the results of the nodes that stay.
+    With --from, NODE and all its dependents run again, in any state, as new jobs of the same flow, with the results
+    of the other nodes.
     """
     async with _flows(terminal) as flows:
         raw = await flows.resolve(id)

@@ -32,23 +32,23 @@ def breakers() -> None:
 
 
 @click.argument("key", required=False, default="")
-@click.option("--waiting", is_flag=True, help="Only those that stop somebody, or admit nobody now.")
+@click.option("--waiting", is_flag=True, help="Only limits that hold back jobs, or are closed now.")
 async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
-    """List limits, buckets and budgets with their levels, and how many jobs wait behind each; of KEY alone, or of
-    all whose keys begin so."""
+    """List limits, buckets and budgets with their levels and waiting jobs: all, only KEY, or all whose
+    keys begin with KEY."""
     from limpet.core.gate import room
+    from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import gate_shape
-    from limpet.ops.stops import opens_text
     from limpet.stores.asking import MOST_GATES
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.limits(key), operator.now_ms()
         behind = await operator.waiters(gates)
     if len(gates) >= MOST_GATES:
-        terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
+        terminal.say(f"note: only {MOST_GATES:,} limits and limits with waiting jobs are listed: name a key")
         gates += behind.beyond
     if key and not gates:
-        terminal.say(f"note: no limit is called {key!r}, and none begins so; keys made of arguments come with jobs")
+        terminal.say(f"note: no limit begins with {key!r}; a key made from arguments exists after its first job")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [
@@ -57,7 +57,7 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     rows = []
     for gate, shape in zip(gates, shapes, strict=True):
         opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
-        # Of what stops nobody now, nobody can be missing.
+        # A gate that is open now has no waiting jobs that were not counted.
         unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
         count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
         rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, shape["set_by"]))
@@ -81,8 +81,8 @@ def _level(gate: Gate, now_ms: int) -> str:
     from limpet.core.limits.period import ends_ms
     from limpet.core.limits.unit import MONEY, amount_text
     from limpet.core.text.duration import text_of_ms
+    from limpet.ops.gate_reasons import slower_text
     from limpet.ops.shape import tokens_level
-    from limpet.ops.stops import slower_text
 
     rule, money = gate.rule, gate.rule.unit == MONEY
 
@@ -122,17 +122,17 @@ def _is_round(us: int, interval_us: int) -> bool:
 @click.option(
     "--burst",
     type=click.IntRange(1),
-    help="Jobs at once after a pause; the rate's number by default, or the code's burst if smaller.",
+    help="Jobs that may start together after a pause; the rate's number by default, or the code's burst if smaller.",
 )
-@click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs that run at the same time.")
 @click.option("--depth", type=click.IntRange(1), help="Of a queue: jobs that may wait in it; more are refused.")
 @click.option("--tenant-depth", type=click.IntRange(1), help="Of a queue: the same for each tenant of its jobs.")
 @click.option(
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
 @click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
-@click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
-@click.option("--slowest", metavar="N/UNIT", help="So, and never slower than this; a tenth of the rate by default.")
+@click.option("--adaptive/--no-adaptive", default=None, help="Halve the speed after each pushback, then climb again.")
+@click.option("--slowest", metavar="N/UNIT", help="The same, but not slower than this (a tenth of the rate).")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal,
@@ -150,7 +150,7 @@ async def limits_set_body(
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from limpet.ops import LimitChange
-    from limpet.ops.known import strange
+    from limpet.ops.names import unknown_gate_note
 
     if slowest is not None and adaptive is False:
         raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
@@ -172,7 +172,10 @@ async def limits_set_body(
         tenant_depth=tenant_depth,
     )
     async with terminal.operator() as operator:
-        known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}
+        known = {
+            rule.key: await unknown_gate_note(operator.store, rule.key)
+            for rule in await operator.limit_rules(key, change)
+        }
         gates = await operator.set_limit(key, change, reason=reason)
     _told_all(terminal, [gate.key for gate in gates], "set", [note for note in known.values() if note])
 
@@ -180,7 +183,7 @@ async def limits_set_body(
 @click.argument("key")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
-    """Forget what was set here for KEY, its buckets and its budgets; what the code declares rules again."""
+    """Remove the operator's limits of KEY, its buckets and its budgets; the values of the code count again."""
     from limpet.ops.limits import kept_numbers
 
     async with terminal.operator() as operator:
@@ -217,11 +220,11 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
         terminal.text(f"{shape['at']}  {shape['text']}")
 
 
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not closed.")
+@click.option("--open", "only_open", is_flag=True, help="Only open and half-open breakers.")
 async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
     """List breakers with their states."""
+    from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import breaker_shape
-    from limpet.ops.stops import opens_text
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.breakers(), operator.now_ms()
@@ -241,7 +244,7 @@ async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
 
 
 @click.argument("name")
-@click.option("--for", "for_ms", type=duration, help="Let a probe through after this time; without it: until reset.")
+@click.option("--for", "for_ms", type=duration, help="Admit a probe after this time; without it: open until reset.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 @click.option("--new", is_flag=True, help="Allow a name that is not in use yet.")
 async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: str, new: bool) -> None:
@@ -254,7 +257,7 @@ async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: s
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Close breaker NAME and forget its failures; limit:KEY or task:NAME is one that ran out of money."""
+    """Close breaker NAME and forget its failures; limit:KEY or task:NAME reopens one without money."""
     async with terminal.operator() as operator:
         gate = await operator.reset(name, reason=reason)
     _told(terminal, gate.key, "closed")

@@ -58,11 +58,11 @@ def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
 async def _hint(store: Any, query: Any) -> str:
     """A query that finds nothing because a name is misspelt should say so."""
     from limpet.core.tasks.naming import did_you_mean
-    from limpet.ops.known import known
+    from limpet.ops.names import known_names
 
     for term in query.terms:
         if term.field in ("queue", "task") and "*" not in term.value and not term.negated:
-            names = await known(store, term.field)
+            names = await known_names(store, term.field)
             if term.value not in names:
                 return f"no {term.field} is called {term.value!r}; {did_you_mean(term.value, names)}"
     return ""
@@ -86,7 +86,7 @@ async def job_body(terminal: Terminal, id: str, full: bool) -> None:
 
 @click.argument("id")
 async def explain_body(terminal: Terminal, id: str) -> None:
-    """Say why job ID is not running: what it waits for, which limit is full, which worker could run it."""
+    """Say why job ID does not run: what it waits for, which limit is full, which worker could run it."""
     from limpet.ops.shape import explanation_shape
 
     async with terminal.operator() as operator:
@@ -118,7 +118,7 @@ def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]
     for option in (
         click.option("--forget-all", is_flag=True, help="Run every recorded step again."),
         click.option("--forget", multiple=True, metavar="STEP", help="Run this recorded step again; repeatable."),
-        click.option("--delay", type=duration, default=0, help="Run them no sooner than in this time (5m)."),
+        click.option("--delay", type=duration, default=0, help="Run them not before this time has passed (5m)."),
         click.option("--patch", type=json_object, help="Change some arguments: a JSON object, @FILE or -."),
         click.option("--args", type=json_object, help="Replace all arguments: a JSON object, @FILE or -."),
     ):
@@ -129,7 +129,7 @@ def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]
 @click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
 @retry_options
 async def retry_body(terminal: Terminal, which: tuple[str, ...], **how: Any) -> int:
-    """Run dead jobs again with fresh attempts; with state:scheduled, start waiting ones now."""
+    """Run dead jobs again with new attempts; with state:scheduled, start waiting jobs now."""
     return await run_retry(terminal, which, **how)
 
 
@@ -161,14 +161,14 @@ async def run_retry(
 
 
 @click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
-@click.option("--no-unique", is_flag=True, help="Take no unique key: run also beside the job that holds it.")
+@click.option("--no-unique", is_flag=True, help="Do not take the unique key: run even if another job holds it.")
 @bulk_options
 async def rerun_body(
     terminal: Terminal, which: tuple[str, ...], no_unique: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
     """Run succeeded and cancelled jobs again, as new jobs with the same arguments.
 
-    Queue, tenant, limits and retries are those that the task declares today; parents and dependents have no part in it.
+    Queue, tenant, limits and retries are those of the task today; the new job has no parents and no dependents.
     Dead jobs keep their id: use `retry`.
     """
     async with terminal.operator() as operator:

@@ -20,7 +20,7 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 async def workers_body(terminal: Terminal) -> None:
-    """List live workers and agents: what they serve and what they hold."""
+    """List live workers and agents: their queues and their running jobs."""
     from limpet.ops.shape import session_shape, stuck_places
 
     async with terminal.operator() as operator:
@@ -42,7 +42,7 @@ async def workers_body(terminal: Terminal) -> None:
 
 
 async def stats_body(terminal: Terminal) -> None:
-    """Show the counters: what is stored now, and what ever was."""
+    """Show the counters: jobs stored now, and jobs ever enqueued or ended."""
     from limpet.ops.shape import counts_shape
 
     async with terminal.operator() as operator:
@@ -110,13 +110,13 @@ def _thing(data: dict[str, str]) -> str:
     return data.get("key") or data.get("queue") or data.get("flow") or data.get("schedule") or data.get("name") or ""
 
 
-@click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")
-@click.option("--repair", is_flag=True, help="Set counters, slots and indexes by the stored records; asks first.")
+@click.option("--quiet", "-q", is_flag=True, help="Show only warnings and errors.")
+@click.option("--repair", is_flag=True, help="Correct counters, slots and indexes from the stored records; asks first.")
 @click.option("--dry-run", is_flag=True, help="With --repair: say what would change, and change nothing.")
 @click.option("--yes", "-y", is_flag=True, help="With --repair: do not ask.")
 @click.option("--reason", default="", metavar="TEXT", help="With --repair: why; kept in the audit log.")
 async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bool, yes: bool, reason: str) -> int:
-    """Say what is wrong, or could be: the engine, who serves the queues, what is stuck, what code declares.
+    """Report problems and risks: the engine, queues without workers, stuck jobs, settings of tasks.
 
     Exit 10 with warnings, 11 with errors.
     """

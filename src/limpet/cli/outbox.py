@@ -42,16 +42,16 @@ class Ends(Struct, frozen=True):
 
 
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
-@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app whose settings hold (LIMPET_APP).")
+@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app whose settings are used (LIMPET_APP).")
 @click.option("--outbox", "outbox_url", metavar="URL", help="The database that holds the outbox (LIMPET_OUTBOX).")
-@click.option("--create", is_flag=True, help="Make the tables, if they are not there.")
+@click.option("--create", is_flag=True, help="Create the tables if they are missing.")
 @click.option("--sql", is_flag=True, help="Print what --create would run, for your own migrations.")
 @click.option("--failed", is_flag=True, help="List jobs that were set aside, and why.")
-@click.option("--retry-failed", is_flag=True, help="Put jobs that were set aside back into the line.")
-@click.option("--once", is_flag=True, help="Relay what is there, then end; exit code 1 if something is left.")
+@click.option("--retry-failed", is_flag=True, help="Put jobs that were set aside back to their positions.")
+@click.option("--once", is_flag=True, help="Relay the waiting jobs, then end; exit code 1 if jobs are left.")
 @click.option("--batch", type=click.IntRange(1, MAX_BATCH_JOBS), default=500, show_default=True, help="Jobs at a time.")
-@click.option("--cut-off", type=duration, default="10m", show_default=True, help="Exit code 5 when a side stays away.")
-@click.option("--no-wait", is_flag=True, help="Do not wait for a side that is away at the start: exit code 5.")
+@click.option("--cut-off", type=duration, default="10m", show_default=True, help="Exit with 5 after such an outage.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
 @click.option(
     "--log-level",
@@ -98,7 +98,7 @@ async def outbox_body(
                 terminal.say(f"the tables are in {ends.place.shown}")
             if retry_failed:
                 said["retried"] = count = await table.retry_failed()
-                terminal.say(f"{count:,} jobs are in the line again")
+                terminal.say(f"{count:,} jobs wait to be relayed again")
             if failed:
                 return await _list_failed(terminal, table)
             if not relays:
@@ -200,7 +200,7 @@ async def _tell(terminal: Terminal, table: Table, said: dict[str, object], repor
     else:
         terminal.text(f"{words}; {left.waiting:,} wait, {left.failed:,} are set aside")
         if left.failed:
-            terminal.say("limpet outbox --failed says why; --retry-failed puts them back into the line")
+            terminal.say("limpet outbox --failed says why; --retry-failed puts them back to their positions")
     return REFUSED.exit if left.waiting or left.failed else OK.exit
 
 

@@ -59,7 +59,7 @@ def _gate(queue: str | None, task: str | None, everything: bool) -> str:
 async def pause_body(
     terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str, new: bool
 ) -> None:
-    """Stop claims of QUEUE, a task or everything. Running jobs go on; enqueue goes on."""
+    """Stop claims of QUEUE, a task or everything. Running jobs continue; enqueue continues."""
     from limpet.stores.asking import gate_of
 
     key = _gate(queue, task, everything)
@@ -88,7 +88,7 @@ async def resume_body(terminal: Terminal, queue: str | None, task: str | None, e
 @click.argument("queue", required=False, shell_complete=complete_queue)
 @click.option("--task", metavar="NAME", help="A task instead of a queue.", shell_complete=complete_task)
 @click.option("--all", "everything", is_flag=True, help="Everything.")
-@click.option("--wait", is_flag=True, help="Wait until nothing is left to do.")
+@click.option("--wait", is_flag=True, help="Wait until no job is left.")
 @click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def drain_body(
@@ -100,8 +100,8 @@ async def drain_body(
     timeout: int | None,
     reason: str,
 ) -> int:
-    """Refuse new jobs of QUEUE, a task or everything, work off the rest, then leave it paused."""
-    from limpet.ops.stops import gate_words
+    """Refuse new jobs of QUEUE, a task or everything, finish the rest, then leave it paused."""
+    from limpet.ops.gate_reasons import gate_words
 
     key = _gate(queue, task, everything)
     async with terminal.operator(wait_ms=patience_ms(timeout) if wait else 0) as operator:
@@ -115,7 +115,7 @@ async def drain_body(
                 terminal.answer({"key": key, "state": "draining", "left": left})
             jobs = "1 job is" if left == 1 else f"{left:,} jobs are"
             where = "" if everything else f" of {gate_words(key)}"
-            terminal.say(f"{jobs} left{where}; it goes on draining")
+            terminal.say(f"{jobs} left{where}; draining continues")
             return TIMED_OUT.exit
         await operator.pause(key, reason=reason or "drained")
     _done(terminal, key, "drained")

@@ -23,7 +23,7 @@ def retention() -> None:
 
 
 async def list_body(terminal: Terminal) -> None:
-    """List queues whose finished jobs stay for another time than those of all others."""
+    """List queues with their own retention of finished jobs."""
     from limpet.ops.shape import kept_shape
 
     async with terminal.operator() as operator:
@@ -52,15 +52,15 @@ def _times(kept: Kept) -> list[str]:
 async def set_body(
     terminal: Terminal, queue: str, succeeded: str | None, cancelled: str | None, dead: str | None, reason: str
 ) -> None:
-    """Keep finished jobs of QUEUE so long; it wins over what the code and settings files say until cleared."""
-    from limpet.ops.known import strange
+    """Set how long finished jobs of QUEUE stay; it wins over the code and the settings files until cleared."""
+    from limpet.ops.names import unknown_gate_note
 
     given = dict(zip(ENDS, (succeeded, cancelled, dead), strict=True))
     keep = {name: value for name, value in given.items() if value is not None}
     if not keep:
         raise UsageError("say how long which jobs stay", fix="--succeeded 7d, --cancelled 1d or --dead forever")
     async with terminal.operator() as operator:
-        note = await strange(operator.store, f"queue:{queue}")
+        note = await unknown_gate_note(operator.store, f"queue:{queue}")
         kept = await operator.set_retention(queue, keep, reason=reason)
     _told(terminal, kept, [note] if note else [])
 

@@ -135,17 +135,17 @@ async def add_body(
     terminal: Terminal, task: str, args: dict[str, Any], name: str | None, paused: bool, reason: str, **given: Any
 ) -> None:
     """Run TASK with ARGS, one JSON object by parameter name, at times: --cron, --every or --at."""
-    from limpet.ops.known import known as names_of
+    from limpet.ops.names import known_names
 
     when = when_of(given)
     if when is None:
         raise UsageError("when?", fix="--cron '0 8 * * *', --every 5m or --at 2026-01-31T08:00:00+01:00")
     async with _schedules(terminal) as known:
-        strange = task not in await names_of(known.store, "task")
+        unknown = task not in await known_names(known.store, "task")
         options = options_of(given)
         view = await known.add(when, task, args, name=name, paused=paused, reason=reason, **options)
     note = "only JSON and size of the arguments were checked, not the task's signature" if args else ""
-    _told(terminal, view, "added", f"no worker has published task {task!r} yet" if strange else note)
+    _told(terminal, view, "added", f"no worker has published task {task!r} yet" if unknown else note)
 
 
 @click.argument("name", shell_complete=complete_schedule)
@@ -181,7 +181,7 @@ async def remove_body(terminal: Terminal, name: str, yes: bool, reason: str) -> 
 @click.argument("name", shell_complete=complete_schedule)
 @reason_option
 async def pause_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Let no tick of schedule NAME fire. Runs go on."""
+    """Let no tick of schedule NAME fire. Runs continue."""
     async with _schedules(terminal) as known:
         view = await known.pause(name, reason=reason)
     _told(terminal, view, "paused")
@@ -190,7 +190,7 @@ async def pause_body(terminal: Terminal, name: str, reason: str) -> None:
 @click.argument("name", shell_complete=complete_schedule)
 @reason_option
 async def resume_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Let schedule NAME tick from now on; what the pause held back is not caught up."""
+    """Let schedule NAME tick from now on; ticks during the pause are not caught up."""
     async with _schedules(terminal) as known:
         view = await known.resume(name, reason=reason)
     _told(terminal, view, "resumed")

@@ -22,7 +22,7 @@ async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
     try:
         if not isinstance(store, Migrates):
             if plan or sql:
-                raise UsageError(f"{url} ({name}) is upgraded by whoever opens it", fix="leave --plan and --sql away")
+                raise UsageError(f"{url} ({name}) upgrades itself when it is opened", fix="remove --plan and --sql")
             await store.open()
             _migrated(terminal, url, name, ())
         elif sql:
@@ -33,7 +33,7 @@ async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
             before = await store.plan()
             done = await store.migrate(terminal.say)
             if before.steps and not done:
-                terminal.say("somebody else has done it meanwhile")
+                terminal.say("another process has migrated it meanwhile")
             await store.open()
             _migrated(terminal, url, name, done)
     finally:

@@ -83,7 +83,7 @@ class Terminal:
 
     @asynccontextmanager
     async def operator(self, *, create: bool = False, wait_ms: int = 0) -> AsyncIterator[Operator]:
-        """The operator API over this command's store, in the name of whoever types."""
+        """The operator API over this command's store, with the user of this terminal as the actor."""
         from limpet.ops import Operator
 
         async with self.store(create=create, wait_ms=wait_ms) as store:
@@ -139,7 +139,7 @@ class Terminal:
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(f"{question} needs a yes, and nobody is at the terminal", fix="add --yes (or --dry-run)")
+            raise UsageError(f"{question} needs a yes, and this is not a terminal", fix="add --yes (or --dry-run)")
         import click
 
         click.confirm(question, abort=True, err=True)

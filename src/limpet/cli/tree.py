@@ -71,7 +71,7 @@ def drawn(nodes: Sequence[Node], *, everything: bool = False) -> Iterator[Line]:
 
 
 def _tree(nodes: Sequence[Node]) -> dict[str | None, list[Node]]:
-    """Node → those that are drawn below it; None → those that wait for nothing in the flow."""
+    """Node → the nodes drawn below it; None → the nodes without a parent in the flow."""
     depth: dict[str, int] = {}
     below: dict[str | None, list[Node]] = {None: []}
     left = {node["node"]: node for node in nodes}

@@ -37,7 +37,7 @@ async def signal_body(terminal: Terminal, id: str, event: str, value: bytes | No
 
 
 @click.argument("query", nargs=-1)
-@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="About so many.")
+@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="About this number.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 async def approvals_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
     """List jobs that wait for a person, those with the nearest end on top; QUERY narrows it."""

@@ -20,7 +20,7 @@ from limpet.core.text.duration import to_ms
 from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
-    from limpet.ops.known import Kind
+    from limpet.ops.names import Kind
 
 Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
 
@@ -201,12 +201,12 @@ def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         async def ask() -> list[str]:
-            from limpet.ops.known import known
+            from limpet.ops.names import known_names
 
             tell_refusals_at_once()
             terminal = Terminal(ctx.params.get("url"), ctx.params.get("namespace"))
             async with terminal.store() as store:
-                names = await known(store, kind)
+                names = await known_names(store, kind)
             return sorted(name for name in names if name.startswith(incomplete))
 
         try:

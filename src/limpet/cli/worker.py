@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--cut-off", type=duration, help="End with exit code 5 when the store stays away so long (10m).")
 @click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What jobs may need; repeatable.")
-@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after this number of jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
 @click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")

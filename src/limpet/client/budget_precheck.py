@@ -83,7 +83,7 @@ class BudgetPrecheck:
             _check(_asks(need for need in self._needs if need.job.id not in stored), found, now_ms)
 
     def check_declared(self) -> None:
-        """Refuse what would wait for ever by what the code says: for those who cannot ask the store."""
+        """Refuse a job that would wait for ever by the code's caps: for callers that cannot ask the store."""
         for ask in _asks(self._needs).values():
             _refuse_for_ever(ask)
 

@@ -11,14 +11,14 @@ from msgspec import Struct
 from limpet.client.batch import Batch
 from limpet.client.bridge import Bridge
 from limpet.client.budget_precheck import BudgetPrecheck
-from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, Explained, JobHandle
 from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_early
 from limpet.client.options import CallOptions
-from limpet.client.producer import Producer
+from limpet.client.producer import Connection, Producer
 from limpet.client.registry import Published
+from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
 from limpet.core.errors import InvalidOption, StoreUnreachable, UnknownQueue, UsageError
 from limpet.core.flows.refs import with_refs
@@ -32,7 +32,6 @@ from limpet.core.tasks.payload import decode_json
 from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.stores.asking import joining
 from limpet.stores.base import Store
-from limpet.stores.callers import joined
 from limpet.stores.sending import followed
 
 # Building jobs is pure computation: after this many the loop gets a turn, so a big batch delays no other task for long.
@@ -81,7 +80,7 @@ class Client:
         self._explain = explain
         self._flows = flows
         self._outbox = outbox
-        self._producer = Producer(connection, settings.enqueue_timeout_s)
+        self.producer = Producer(connection, settings.enqueue_timeout_s)
         self._published = Published(connection)
 
     # -- what handles ask
@@ -115,39 +114,29 @@ class Client:
 
     def new_id(self) -> bytes:
         """A new id for a job or a flow."""
-        return self._producer.new_id()
+        return self.producer.new_id()
 
     # -- asking for work
 
-    async def enqueue(self, spec: TaskSpec, values: Mapping[str, Any], options: Options) -> JobHandle[Any]:
-        """Store one job; with `conn`, when the caller's own transaction commits."""
-        if options.conn is not None:
-            return await self._enqueue_on(options.conn, spec, values, options)
-        batcher = self._producer.batcher()
-        job, rules = build_job(spec, values, options, id=options.id or batcher.new_id())
-        if spec.budgets:
-            precheck = BudgetPrecheck()
-            precheck.add(spec, job)
-            await self._check(precheck)
-        if joined():
-            # A call of its own: the store must see whose transaction it may wait for, and refuse no other job with it.
-            (answer,) = await self._producer.enqueue_batch([job], rules, wait_ms=options.wait_ms)
-        elif options.wait_ms is None:
-            answer = await batcher.add(job, rules)
-        else:
-            answer = await batcher.add_when_room(job, rules, options.wait_ms)
-        return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
+    async def check_budgets(self, spec: TaskSpec, job: Job) -> None:
+        """Refuse a job that its budgets have no room for."""
+        precheck = BudgetPrecheck()
+        precheck.add(spec, job)
+        await self._check(precheck)
 
     async def _check(self, precheck: BudgetPrecheck) -> None:
         """Refuse what its budgets never have room for and, where the code asks for that, what they have not now."""
         if precheck:
             await self._in_time("gates", precheck.check(self.store))
 
-    async def _enqueue_on(
+    async def enqueue_on(
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
     ) -> JobHandle[Any]:
-        """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
-        job, rules = build_job(spec, values, options, id=options.id or self._producer.new_id())
+        """Store one job when the caller's own transaction commits.
+
+        No deadline and no shared round trip: both would act on the caller's connection behind its back.
+        """
+        job, rules = build_job(spec, values, options, id=options.id or self.producer.new_id())
         if spec.budgets:
             precheck = BudgetPrecheck()
             precheck.add(spec, job)
@@ -181,7 +170,7 @@ class Client:
             spec = await self._look_up(name)
             self.check_queue(asked.queue or spec.queue)
         values = with_refs(dict(args), asked.after) if asked.after else args
-        return await self.enqueue(spec, spec.signature.bind_named(values), asked)
+        return await enqueue(self, spec, spec.signature.bind_named(values), asked)
 
     async def _look_up(self, name: str) -> TaskSpec:
         return await self._in_time("controls", self._published.spec(name, self._settings.max_payload_bytes))
@@ -214,7 +203,7 @@ class Client:
                 fix="leave atomic out; for more jobs than one call takes, call again before you commit",
             )
         handles: list[JobHandle[Any]] = []
-        batch, count, new_id = Batch(), 0, self._producer.batcher().new_id
+        batch, count, new_id = Batch(), 0, self.producer.batcher().new_id
         for count, item in enumerate(jobs, 1):
             if ids is not None and count > len(ids):
                 raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
@@ -260,7 +249,7 @@ class Client:
         """Store all jobs of a flow or none: (id, whether it was there) of each. Parents come first in `jobs`."""
         if conn is None:
             await self._check(precheck)
-            answers = await self._producer.enqueue_batch(
+            answers = await self.producer.enqueue_batch(
                 jobs, rules, again="await its .enqueue() again", wait_ms=wait_ms
             )
             return [(answer.id, answer.existing) for answer in answers]
@@ -301,7 +290,7 @@ class Client:
                 return await self._put_on(conn, batch.jobs, rules)
             await self._check(batch.precheck)
             stored = [handle.id for handle in before]
-            answers = await self._producer.enqueue_batch(batch.jobs, rules, stored, wait_ms=batch.wait_ms)
+            answers = await self.producer.enqueue_batch(batch.jobs, rules, stored, wait_ms=batch.wait_ms)
         except UsageError as error:
             if not before:
                 raise

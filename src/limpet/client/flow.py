@@ -44,7 +44,7 @@ _TURN: Final = 500  # jobs that are built before others get the loop
 
 
 class _Made(NamedTuple):
-    """What became of a work, and how it was met: by which result as its first argument, behind whom."""
+    """The nodes of a work, and how it was added: the result that is its first argument, and its parents."""
 
     work: Work[Any]  # kept, so that no other work has its identity
     output: Output

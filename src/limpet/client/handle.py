@@ -144,7 +144,7 @@ class JobHandle(Refers, Generic[R_co]):
     async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the job to finish and answer its value, rebuilt from the task's return annotation.
 
-        Raises JobDead, JobCancelled, JobNotFound, or ResultTimeout after `timeout` seconds (the job goes on).
+        Raises JobDead, JobCancelled, JobNotFound, or ResultTimeout after `timeout` seconds (the job continues).
         """
         timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
         view = await self._desk.store.watch(self._raw, timeout_ms)
@@ -165,8 +165,8 @@ class JobHandle(Refers, Generic[R_co]):
     async def signal(self, event: str, value: object = None) -> Literal["woken", "kept", "already", "finished"]:
         """Give the job an event that it waits for, or will wait for (`current_job().wait_for(event)`).
 
-        "woken": it waited and goes on; "kept": it will find it; "already": it was given this event before, and the
-        first value stands; "finished": it has ended.
+        "woken": it waited and continues; "kept": for when it waits; "already": it was given this event before, and the
+        first value stays; "finished": it has ended.
         """
         signal = Signal(self._raw, check_event(event), encode_value(value))
         (answer,) = await self._desk.store.signal([signal])

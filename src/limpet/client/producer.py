@@ -1,4 +1,7 @@
-"""Hands jobs to the store: concurrent single enqueues share round trips, and no caller waits past the deadline."""
+"""Hands jobs to the store of this process.
+
+Concurrent single enqueues share round trips, and no caller waits past the deadline.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from limpet.client.connection import Connection
 from limpet.client.late import Asked, late, not_stored
-from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable
+from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable, WrongContext
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import IdMaker
 from limpet.core.jobs.job import Enqueued, Job, Lane
 from limpet.core.jobs.options import UNTIL_DEADLINE
 from limpet.core.jobs.witness import Sight, change
 from limpet.stores.base import Store
-from limpet.stores.callers import apart
+from limpet.stores.callers import apart, has_joined
 from limpet.stores.sending import Sending, followed
 
 # Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
@@ -39,6 +41,48 @@ T = TypeVar("T")
 Rules = Sequence[GateRule]
 
 logger = logging.getLogger("limpet.client")
+
+
+class Connection:
+    """The store of this process: opened on first use, whichever thread asks first, and again after a fork.
+
+    What a parent opened is never touched by its child.
+    """
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        # A parent's store stays in here after a fork: if it were collected, files and locks would be closed
+        # that the parent still uses.
+        self._stores: dict[int, Store] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """True when this process has used the store and not closed it since."""
+        return os.getpid() in self._stores
+
+    @property
+    def store(self) -> Store:
+        """The store of this process. It connects with its first verb."""
+        pid = os.getpid()
+        store = self._stores.get(pid)
+        if store is None:
+            self._refuse_inherited_memory()
+            # Two threads may both make one, and setdefault lets one win: nothing is connected before a verb is asked.
+            store = self._stores.setdefault(pid, self._open_store())
+        return store
+
+    async def close(self) -> None:
+        """Let go of the store; a later use opens it again."""
+        store = self._stores.pop(os.getpid(), None)
+        if store is not None:
+            await store.close()
+
+    def _refuse_inherited_memory(self) -> None:
+        if any(not store.features.shared for store in self._stores.values()):
+            raise WrongContext(
+                "this process is a fork, and a store in memory stays with the process that opened it",
+                fix="use a file (sqlite:///jobs.db), or enqueue before the fork",
+            )
 
 
 class Producer:
@@ -198,7 +242,7 @@ class SharedBatch:
         if self._flushing is None:
             # A new task runs after the tasks that are ready now: callers of one loop turn go together, and a lone
             # caller waits for no other.
-            self._flushing = loop.create_task(self._flush_loop(), context=apart())
+            self._flushing = self._begin_flush()
         if self._alarm is None:
             self._alarm = loop.call_at(pending.until_s, self._give_up)
         return pending.answer
@@ -222,7 +266,11 @@ class SharedBatch:
             self._flushing.cancel()
             self._under_way = []
             self._waiting.extendleft(reversed(still))
-            self._flushing = self._loop.create_task(self._flush_loop(), context=apart()) if self._waiting else None
+            self._flushing = self._begin_flush() if self._waiting else None
+
+    def _begin_flush(self) -> asyncio.Task[None]:
+        # It works for other callers, too: not inside the transaction of this one.
+        return self._loop.create_task(self._flush_loop(), context=apart() if has_joined() else None)
 
     async def _flush_loop(self) -> None:
         me = asyncio.current_task()
@@ -243,7 +291,7 @@ class SharedBatch:
         under_way, self._under_way = self._under_way, []
         self._waiting.extendleft(pending for pending in reversed(under_way) if not pending.answer.done())
         if self._waiting:
-            self._flushing = self._loop.create_task(self._flush_loop(), context=apart())
+            self._flushing = self._begin_flush()
 
     def _take(self) -> list[PendingEnqueue]:
         batch: list[PendingEnqueue] = []

@@ -1,16 +1,30 @@
-"""Publishes what tasks declare, and remembers what other programs published, so that jobs can be asked for by name."""
+"""Remembers what code declares, publishes it, and reads what other programs published: jobs are asked for by name."""
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from limpet.client.connection import Connection
-from limpet.core.jobs.retention import DECLARED, States, control_of, said_in
+from limpet.client.options import ScheduleOptions
+from limpet.client.producer import Connection
+from limpet.client.task import AsyncTask, SyncTask, Task
+from limpet.core.errors import InvalidTask
+from limpet.core.jobs.retention import DECLARED, States, control_of, merged, said_in
+from limpet.core.schedules.run import check_fits
+from limpet.core.schedules.schedule import Schedule
+from limpet.core.schedules.when import When
+from limpet.core.tasks.agreement import check_agreement
 from limpet.core.tasks.declaration import KIND, Declaration, read_declaration
-from limpet.core.tasks.task import TaskSpec
+from limpet.core.tasks.queue import Queue, same_queue
+from limpet.core.tasks.task import PLAIN, TaskOptions, TaskSpec
 from limpet.stores.base import Store
+
+if TYPE_CHECKING:
+    from limpet.client.client import Client
+
+TaskT = TypeVar("TaskT", bound=Task[..., Any])
 
 # A worker that starts with a changed declaration reaches by-name producers within this time.
 _FRESH_S: Final = 10.0
@@ -37,6 +51,81 @@ async def publish_retention(store: Store, said: Mapping[str, States], served: Co
     for queue in sorted({*said, *(known.keys() & served)}):
         if known.get(queue, {}) != said.get(queue, {}):
             await store.put_control(control_of(DECLARED, queue, said.get(queue, {})))
+
+
+class Registry:
+    """What the code of an app declares: tasks, queues and schedules, each name once."""
+
+    def __init__(self, client: Client, specs: dict[str, TaskSpec], max_payload: int, max_result: int) -> None:
+        self._client = client
+        self._max_payload, self._max_result = max_payload, max_result  # bytes, where a task says nothing
+        self.specs = specs
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.queues: dict[str, Queue] = {}
+        self.schedules: dict[str, Schedule] = {}
+
+    def declare(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        """What `@app.task(...)` does."""
+        sized: TaskOptions = {"max_payload_bytes": self._max_payload, "max_result_bytes": self._max_result}
+        sized.update(options)
+        queue = options.get("queue")
+        if isinstance(queue, Queue):
+            self.declare_queue(queue)
+        spec = TaskSpec.declare(fn, self.queues, **sized)
+        if spec.name in self.specs:
+            raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
+        check_agreement(spec, self.specs.values())
+        self._client.check_queue(spec.queue)
+        kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask
+        self.specs[spec.name] = spec
+        task = self.tasks[spec.name] = kind(self._client, spec, PLAIN)
+        return task
+
+    def declare_queue(self, queue: Queue) -> None:
+        """A queue that the app lists, or that a task names: declared twice it must be the same."""
+        self._client.check_queue(queue.name)
+        known = self.queues.get(queue.name)
+        early = next((spec.name for spec in self.specs.values() if spec.queue == queue.name), None)
+        if known is None and early is not None:
+            raise InvalidTask(
+                f"task {early!r} was put into queue {queue.name!r} before that queue was declared",
+                fix="declare the queue first: pass the Queue to that task, or call app.ai_queues() above it",
+            )
+        self.queues[queue.name] = same_queue(known, queue)
+
+    def schedule(
+        self, when: When, args: Mapping[str, Any], name: str | None, options: ScheduleOptions
+    ) -> Callable[[TaskT], TaskT]:
+        """What `@app.schedule(...)` does."""
+
+        def declare(task: TaskT) -> TaskT:
+            if not isinstance(task, Task) or self.tasks.get(task.name) is None:
+                raise InvalidTask(
+                    f"@app.schedule stands above {task!r:.60}, which is not a task of this app",
+                    fix="put it above @app.task",
+                )
+            spec = task.spec
+            raw, _ = spec.signature.encode(spec.signature.bind_named(args), max_bytes=spec.max_payload_bytes)
+            schedule = Schedule.declare(when, task=spec.name, name=name, args=raw, options=options)
+            check_fits(schedule, spec)
+            if "queue" in options:
+                self._client.check_queue(options["queue"])
+            if schedule.name in self.schedules:
+                raise InvalidTask(
+                    f"the app has a schedule {schedule.name!r} already", fix="give one of them another name="
+                )
+            self.schedules[schedule.name] = schedule
+            return task
+
+        return declare
+
+    async def publish(self, store: Store, retention: Mapping[str, States]) -> int:
+        """Write what tasks and queues declare, and what is configured of these; how many tasks changed."""
+        changed = await publish(store, self.specs.values())
+        kept = {name: dict(queue.kept) for name, queue in self.queues.items() if queue.kept}
+        served = {*self.queues, *(spec.queue for spec in self.specs.values())}
+        await publish_retention(store, merged(kept, retention), served)
+        return changed
 
 
 class Published:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from limpet.client.handle import JobHandle
@@ -10,8 +10,8 @@ from limpet.client.options import CallOptions
 from limpet.client.work import JobSpec
 from limpet.core.errors import InvalidArguments
 from limpet.core.tasks.task import Inject as InjectMark
-from limpet.core.tasks.task import Options, TaskSpec
-from limpet.stores.callers import run_here
+from limpet.core.tasks.task import Options, TaskSpec, build_job
+from limpet.stores.callers import has_joined, joined, run_here
 
 if TYPE_CHECKING:
     from limpet.client.client import Client
@@ -58,7 +58,7 @@ class Task(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store one job and answer its handle. Returns when the job is safe; raises within the enqueue deadline."""
         values = self.spec.signature.bind(args, kwargs)
-        return await self._client.enqueue(self.spec, values, self._options)
+        return await enqueue(self._client, self.spec, values, self._options)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop; inside one it raises WrongContext."""
@@ -94,6 +94,24 @@ class Task(Generic[P, R]):
                 )
             kwargs = {**{name: found[name] for name in missing}, **kwargs}
         return self.spec.fn(*args, **kwargs)
+
+
+async def enqueue(client: Client, spec: TaskSpec, values: Mapping[str, Any], options: Options) -> JobHandle[Any]:
+    """Make one job of a call and store it; with `conn`, when the caller's own transaction commits."""
+    if options.conn is not None:
+        return await client.enqueue_on(options.conn, spec, values, options)
+    batcher = client.producer.batcher()
+    job, rules = build_job(spec, values, options, id=options.id or batcher.new_id())
+    if spec.budgets:
+        await client.check_budgets(spec, job)
+    if has_joined() and joined():
+        # A call of its own: the store must see whose transaction it may wait for, and refuse no other job with it.
+        (answer,) = await client.producer.enqueue_batch([job], rules, wait_ms=options.wait_ms)
+    elif options.wait_ms is None:
+        answer = await batcher.add(job, rules)
+    else:
+        answer = await batcher.add_when_room(job, rules, options.wait_ms)
+    return JobHandle(client, answer.id, task=spec.name, existing=answer.existing)
 
 
 class AsyncTask(Task[P, R]):

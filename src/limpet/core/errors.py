@@ -228,7 +228,7 @@ class FlowNotFound(JobNotFound):
 
 
 class ResultTimeout(JobError, TimeoutError):
-    """The job did not finish within the time given; it goes on."""
+    """The job did not finish within the time given; it continues."""
 
     code = "result_timeout"
 

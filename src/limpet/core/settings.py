@@ -94,7 +94,7 @@ def namespace_of(name: str) -> str:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raise for the first key that nobody reads: a typo must not be a setting that silently does nothing."""
+    """Raise for the first unknown key: a typo must not be a setting that silently does nothing."""
     allowed = list(known)
     for key in given:
         if key not in allowed:

@@ -162,7 +162,7 @@ class Agents:
         seq = 0
         while True:
             await self._beat(session, serves, WAITING_TTL_MS)
-            # Agents may be the only ones here: nobody else would take back what a dead agent held.
+            # Without workers, only other agents can take back the jobs of a dead agent.
             await self.store.expire(now_ms=self._asked_ms)
             seq += 1
             claim = await self.store.claim(ClaimRequest(session, serves, 1, 1, seq, "agent"), now_ms=self._asked_ms)
@@ -228,7 +228,7 @@ class Agents:
         return next((key for key in keys if f"limit:{key}" in learning), None)
 
     async def _held_since_ms(self, view: JobView) -> int | None:
-        """When it was put off first, of as often as that counts: a durable wait between starts anew."""
+        """When it was put off first, of as often as that counts: a durable wait in between starts the count again."""
         if not view.held:
             return None
         put_off = [one for one in await attempts_of(self.store, view.id) if one.outcome in ("held", "snoozed")]

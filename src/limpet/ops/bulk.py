@@ -21,7 +21,7 @@ Facts = Callable[[bytes], Mapping[str, object]]  # what the log keeps of one job
 
 @dataclass(frozen=True)
 class BulkReport:
-    """What a bulk action met and did. `answers` counts the store's words; `done` are those that changed."""
+    """What a bulk action met and did. `answers` counts the store's words; `done` counts changed jobs."""
 
     action: str
     matched: int

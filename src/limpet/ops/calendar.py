@@ -15,7 +15,7 @@ from msgspec import Struct
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Control, Finding
-from limpet.core.schedules import words
+from limpet.core.schedules import schedule_text
 from limpet.core.schedules.declared import Absent, absent, declared_by, tickers
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
 from limpet.core.schedules.plan import ON_TIME_MS, tick_job
@@ -28,7 +28,7 @@ from limpet.core.text.duration import text_of_ms
 from limpet.stores.base import MARK, Store
 
 SHOWN: Final = 5  # next runs of a schedule
-LOOKED_BACK: Final = 20  # ticks whose jobs are looked for, in case nobody could write down that they fired
+LOOKED_BACK: Final = 20  # ticks whose jobs are looked for, in case the record that they fired was not written
 
 ScheduleState = Literal["on", "paused", "ended", "absent", "unreadable"]
 
@@ -110,7 +110,7 @@ class Calendar:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """Those that can be read here, by name."""
+        """The schedules that this release can read, by name."""
         return [each for _, each in sorted(self.found.items()) if isinstance(each, Schedule)]
 
     def mark(self, name: str) -> int | None:
@@ -147,7 +147,7 @@ class Calendar:
             changed_by=schedule.changed_by,
             last=None if last is None else zone.moment(last),
             next=tuple(zone.moment(at) for at in upcoming),
-            next_in_words=tuple(words.of_tick(at, zone, self.now_ms) for at in upcoming),
+            next_in_words=tuple(schedule_text.of_tick(at, zone, self.now_ms) for at in upcoming),
         )
 
     def upcoming(self, schedule: Schedule) -> Iterator[int]:
@@ -163,7 +163,7 @@ class Calendar:
             if isinstance(schedule, Schedule) and self._standing(schedule)[0] == "on"
         ]
         return [
-            NextRun(zone.moment(at), schedule.name, schedule.task, words.of_tick(at, zone, self.now_ms))
+            NextRun(zone.moment(at), schedule.name, schedule.task, schedule_text.of_tick(at, zone, self.now_ms))
             for at, schedule in islice(merge(*lines, key=lambda each: each[0]), count)
             for zone in [zone_of(schedule.rule)]
         ]
@@ -198,7 +198,7 @@ class Calendar:
             due = schedule.plan(self.mark(view.name), self.now_ms - ON_TIME_MS).decided_at_ms
             if due is not None:
                 late = text_of_ms(self.now_ms - due)
-                text = f"schedule {view.name} should have fired {late} ago, and nobody did"
+                text = f"schedule {view.name} should have fired {late} ago, and did not"
                 fix = "look for 'tick refused' in the workers' logs" if self.tickers else view.fix
                 return Finding("warning", "schedule_overdue", text, fix)
         return None
@@ -215,7 +215,7 @@ class Calendar:
         if not self.tickers:
             return "on", "no worker is alive, so it does not run", "start one: limpet worker MODULE:APP"
         if (until_ms := self._ahead_until_ms(schedule)) is not None:
-            until = words.of_instant(until_ms, zone_of(schedule.rule))
+            until = schedule_text.of_instant(until_ms, zone_of(schedule.rule))
             fix = "wait until then, or give it another name: ticks that are decided stay so"
             return "on", f"the engine's clock was put back, and ticks until {until} are decided", fix
         if not self._is_served(schedule.task):
@@ -260,7 +260,7 @@ async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> 
     """What became of the last ticks, newest first: as it was written down, and as their jobs show."""
     kept = {tick.at_ms: tick for tick in read_ticks(await store.controls(kind_of(schedule.name)))}
     at_ms = calendar.mark(schedule.name)
-    for _ in range(LOOKED_BACK):  # whoever fires a tick may die before it is written down
+    for _ in range(LOOKED_BACK):  # a worker may die after it fired a tick and before it recorded that
         at_ms = None if at_ms is None else schedule.rule.latest(schedule.since_at_ms, at_ms)
         if at_ms is None:
             break
@@ -271,7 +271,7 @@ async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> 
     zone, shown = zone_of(schedule.rule), []
     for tick, id, job in zip(ticks, ids, await store.get(ids), strict=True):
         if not tick.count and job is None:
-            continue  # dropped or long done: nobody knows
+            continue  # dropped or finished long ago: unknown
         fired = tick.fired or not tick.count
         shown.append(
             TickView(

@@ -38,13 +38,13 @@ async def declared_gates(store: Store) -> list[Gate]:
 
 
 async def with_declared(store: Store, stored: Iterable[Gate]) -> list[Gate]:
-    """These gates, and those that are only declared; by kind and key."""
+    """These gates and gates that are only declared, by kind and key."""
     found = {gate.key: gate for gate in await declared_gates(store)} | {gate.key: gate for gate in stored}
     return [found[key] for key in sorted(found)]
 
 
 async def declared_queues(store: Store) -> set[str]:
-    """The queues that live workers serve, and those that their tasks go to."""
+    """The queues that live workers serve, and the queues of their tasks."""
     names = {queue for session in await store.sessions() for queue in session.serves.queues or ()}
     return names | {task.queue for task in await live_tasks(store)}
 

@@ -19,9 +19,9 @@ from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
+from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.repair import FIX, books
 from limpet.ops.shape import stuck_places
-from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.witness import changed_stores
 from limpet.stores.asking import all_gates, examined
 from limpet.stores.base import Features, Store
@@ -136,10 +136,8 @@ def _leases(running: Iterable[JobView], sessions: Sequence[SessionView], now_ms:
 def _places(sessions: Sequence[SessionView]) -> Iterator[Finding]:
     for session in sessions:
         if stuck := stuck_places(session):
-            text = f"{stuck} places of worker {session.session} are lost to handlers or processes that do not end"
-            fix = (
-                "a supervised worker starts anew by itself; restart any other, and give what hangs a timeout of its own"
-            )
+            text = f"{stuck} slots of worker {session.session} are taken by handlers or processes that do not end"
+            fix = "a supervised worker restarts by itself; restart any other one, and give the hanging calls a timeout"
             yield Finding("warning", "lost_places", text, fix)
 
 
@@ -163,9 +161,7 @@ def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> 
         elif gate.draining:
             yield Finding("warning", "draining", f"{what} is draining and refuses new jobs", "limpet resume reopens it")
         if gate.open_until_ms:
-            until = (
-                "until someone resets it" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
-            )
+            until = "until it is reset" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
             half = gate.open_until_ms <= now_ms
             if gate.key.startswith("breaker:"):
                 text = f"{what} is {'half-open' if half else f'open {until}'}"
@@ -182,10 +178,10 @@ def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> 
 
 
 def _errors_behind(gate: Gate, tasks: Sequence[Declaration]) -> str:
-    """Where the failures that opened a breaker can be read: most of them are to be tried again, and not dead."""
+    """Where the failures that opened a breaker can be read: most of them will be retried and are not dead."""
     mine = [task.name for task in tasks if task.breaker is not None and task.breaker.key == gate.key]
     queries = [f"limpet jobs 'task:{name} error:*'" for name in mine or [gate.key.removeprefix("breaker:")]]
-    return f"read the errors: {' or '.join(queries[:3])}; those that are dead: limpet dead causes"
+    return f"read the errors: {' or '.join(queries[:3])}; dead jobs: limpet dead causes"
 
 
 def _never_fits(gate: Gate) -> Finding:
@@ -229,7 +225,7 @@ def _accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
 
 
 def _faults(account: Account) -> Iterator[Finding]:
-    """Where a gate counts something else than what running jobs hold of it."""
+    """Where the count of a gate differs from what running jobs hold."""
     gate, rule, what = account.gate, account.gate.rule, gate_name(account.gate)
     key = gate.key.removeprefix("limit:")
     if account.leaked:
@@ -243,7 +239,7 @@ def _faults(account: Account) -> Iterator[Finding]:
         fix = f"report this; until then: limpet limits set {base_of(key)[2]} --budget {unit}={lower}/{rule.period}"
         yield Finding("error", "reservations", text, fix)
     if account.stuck:
-        text = f"{what} waits for a probe that nobody runs, and admits nobody"
+        text = f"{what} waits for a probe that does not run, and admits no job"
         yield Finding("error", "probe", text, FIX)
 
 
@@ -258,13 +254,13 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
         ),
         (
             "review_retries",
-            f"tasks that try more than {MANY_ATTEMPTS} times before a person is told",
+            f"tasks with more than {MANY_ATTEMPTS} attempts before a person is told",
             "lower Retry(attempts=)",
             [task for task in tasks if task.policy.attempts > MANY_ATTEMPTS],
         ),
         (
             "review_jitter",
-            "tasks that retry without jitter, so that failures come back all at once",
+            "tasks that retry without jitter, so that failed jobs come back at the same time",
             'use Retry(jitter="full")',
             [task for task in tasks if _lockstep(task)],
         ),
@@ -273,7 +269,7 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
         if found:
             yield Finding("warning", code, f"{words}: {_names(found)}", fix)
     for disagreement in disagreements(task.spec() for task in tasks):
-        fix = "declare it alike: whoever enqueues last decides, over and over"
+        fix = "declare the same limit in all tasks: now the newest enqueue decides, again and again"
         yield Finding("warning", "review_limits", str(disagreement), fix)
     plain = [task for task in tasks if not task.unique]
     if plain:
@@ -289,11 +285,11 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
 
 
 def _threads(tasks: Sequence[Declaration], gates: Iterable[Gate]) -> Iterator[Finding]:
-    """A thread cannot be stopped from outside, so it goes on inside while its worker is cut off."""
+    """A thread cannot be stopped from outside, so its handler continues while its worker is cut off."""
     ones = {gate.key for gate in gates if gate.rule.concurrency == 1}
     found = [task for task in tasks if task.executor == "thread" and task.stops_alone(ones)]
     if found:
-        text = f"thread tasks that must not run beside another, and that cannot be stopped: {_names(found)}"
+        text = f"thread tasks that must not run twice at the same time, and cannot be stopped: {_names(found)}"
         fix = 'make them async or executor="process"; or let them compare the token, and say on_lost_lease="go_on"'
         yield Finding("warning", "review_threads", text, fix)
 

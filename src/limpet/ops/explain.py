@@ -13,9 +13,9 @@ from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
 from limpet.core.text.duration import iso, text_of_ms
+from limpet.ops.gate_reasons import gate_reasons
 from limpet.ops.position import position
 from limpet.ops.reason import Reason, ago, instant, when_words
-from limpet.ops.stops import stops
 
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
 
@@ -125,7 +125,7 @@ def _waiting(
     if view.due_at_ms > now_ms:
         waits = waits_of(view.notes, view.due_at_ms) if view.state is State.scheduled else []
         yield from [_suspended(waiting, now_ms) for waiting in waits] or [_due(view, attempts, now_ms)]
-    shut = [reason for gate in standing.gates for reason in stops(gate, view, now_ms)]
+    shut = [reason for gate in standing.gates for reason in gate_reasons(gate, view, now_ms)]
     if view.state is State.ready:
         yield from shut
     else:
@@ -158,7 +158,7 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
 
 
 def _parents(standing: Inspection) -> Iterator[Reason]:
-    # Those that have failed first: they are what somebody has to look at.
+    # Failed parents first: a person has to look at them.
     found = sorted(standing.parents, key=lambda each: each[1] not in (State.dead, State.cancelled))
     if len(found) > MOST_PARENTS:
         counts = Counter(state.value for _, state in found)
@@ -180,7 +180,7 @@ def _suspended(waiting: Waiting, now_ms: int) -> Reason:
     when = when_words(waiting.until_ms, now_ms)
     if event.startswith(SLEEP):
         name = event.removeprefix(SLEEP)
-        return Reason("sleeping", f"it sleeps ({name}) and goes on {when}", until, {"name": name})
+        return Reason("sleeping", f"it sleeps ({name}) and continues {when}", until, {"name": name})
     end = "" if until is None else f"; its time is over {when}"
     if event.startswith(APPROVAL):
         name = event.removeprefix(APPROVAL)

@@ -23,7 +23,7 @@ def flow_line(line: FlowLine | FlowGraph) -> Shape:
 
 
 def flow_whole(graph: FlowGraph) -> Shape:
-    """A flow with all its nodes, and with the earlier runs of those that were run again."""
+    """A flow with all its nodes, and with the earlier runs of nodes that were run again."""
     return {
         **flow_line(graph),
         "nodes": [node_shape(graph, node) for node in graph.nodes],

@@ -253,7 +253,7 @@ class Flows:
                 if view is None:
                     raise UnknownParent(
                         f"a parent of {waiting[id]} is not stored any more: job {id_text(id)}",
-                        fix="run it again from further up, or enqueue the flow anew",
+                        fix="run it again from further up, or enqueue the flow again",
                     )
 
     async def _refuse_held(self, again: Sequence[FlowNode]) -> None:
@@ -264,7 +264,7 @@ class Flows:
                 raise InvalidOption(f"job {holder} holds the unique key of {own[id]}", fix="wait for it, or cancel it")
 
     async def _stop(self, views: Sequence[JobView], reason: str, *, force: bool) -> None:
-        """Cancel what is still to run of the nodes that will run anew; newest first, so that nothing is released."""
+        """Cancel unfinished jobs of the nodes that will run again; newest first, so that no dependent is released."""
         live = [view.id for view in reversed(views) if view.state in (LIVE if force else WAITING)]
         for start in range(0, len(live), PAGE):
             await self.store.cancel(live[start : start + PAGE], reason, force=force, now_ms=self._asked_ms)

@@ -143,7 +143,7 @@ def _adapting(rule: GateRule, adaptive: bool | str) -> GateRule:
 
 
 def _base(key: str, unit: str, period: str) -> str:
-    """The limit's own key, also when somebody names the bucket or the budget as it is listed."""
+    """The limit's own key, also if the name of its bucket or budget was given, as it is listed."""
     said = base_of(key)
     return said[2] if said[:2] == (unit, period) else key
 
@@ -154,7 +154,7 @@ def parse_budget(unit: str, text: str) -> tuple[int, Period]:
     amount, _, period = str(text).partition("/")
     known = [name for name in PERIODS if name == period.strip()]
     if not known:
-        what = f"has the period {period.strip()!r}, which is none" if period.strip() else "has no period"
+        what = f"has the period {period.strip()!r}, which does not exist" if period.strip() else "has no period"
         raise InvalidOption(
             f"the budget {unit}={text!r} {what}", fix=f"write {unit}=50/day; periods are {', '.join(PERIODS)}"
         )
@@ -177,7 +177,7 @@ async def cleared(store: Store, gate_key: str) -> GateChange:
     """The change that gives a gate back to the code's declaration, or to no limit when none is published.
 
     Where that may just not be published, as no worker runs the code, an operator's numbers stay until the next job
-    brings the code's own: nobody passes a budget in between.
+    brings the code's own: no job passes a budget in between.
     """
     found, declared = await gate_of(store, gate_key), await declared_rule(store, gate_key)
     if declared is None and found is not None and not found.declared and await _has_unpublished_jobs(store, gate_key):
@@ -196,7 +196,7 @@ async def kept_numbers(store: Store, gates: Sequence[Gate]) -> list[str]:
 
 
 async def _has_unpublished_jobs(store: Store, gate_key: str) -> bool:
-    """Whether jobs are under this limit whose task nobody has published; of many, some are looked at."""
+    """Whether jobs are under this limit whose task no worker has published; only some jobs are read."""
     if not gate_key.startswith("limit:"):
         return False
     published = {task.name for task in await declared_tasks(store)}
@@ -233,9 +233,9 @@ async def limits_beginning(store: Store, begins: str) -> list[Gate]:
 
 
 class Waiters(Struct, frozen=True):
-    """How many ready jobs wait behind each gate; without `complete`, at least so many.
+    """How many ready jobs wait behind each gate; without `complete`, at least this number.
 
-    `beyond`: gates that stop somebody and were not asked about, as there were too many to list them all.
+    `beyond`: gates that hold back jobs but are not in the list, because there were too many to list them all.
     """
 
     counts: dict[str, int]

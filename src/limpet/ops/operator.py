@@ -35,7 +35,6 @@ from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import Explanation, explain
-from limpet.ops.known import Kind, require
 from limpet.ops.limits import (
     LimitChange,
     Waiters,
@@ -47,6 +46,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
+from limpet.ops.names import Kind, require
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import RepairReport, repair
@@ -119,7 +119,7 @@ class Operator:
         return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
 
     async def queues(self) -> list[QueueView]:
-        """Every queue in one look: those that hold or held jobs, and those that live workers serve."""
+        """Every queue: queues with jobs now or before, and queues of live workers."""
         found = {view.queue: view for view in (await self.store.count(queues=True)).queues}
         declared = {gate.key: gate for gate in await declared_gates(self.store)}
         for name in await declared_queues(self.store):
@@ -137,7 +137,7 @@ class Operator:
     async def limits(self, begins: str = "") -> list[Gate]:
         """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
 
-        Those that live workers declare are there before their first job, but for keys that a job's arguments make.
+        Limits of live workers are listed before their first job, except keys made from a job's arguments.
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
         checked_text(begins, what="begins")
@@ -159,7 +159,7 @@ class Operator:
     async def breakers(self) -> list[Gate]:
         """Every breaker that has been declared, tripped or counted, and every other gate that is open as one.
 
-        Those that live workers declare are there before their first job.
+        Breakers of live workers are listed before their first job.
         """
         return [gate for gate in await self._gates() if gate.key.startswith("breaker:") or gate.breaker_open]
 
@@ -192,9 +192,9 @@ class Operator:
         return await doctor(self.store, now_ms=self.now_ms())
 
     async def repair(self, *, reason: str = "", dry_run: bool = False) -> RepairReport:
-        """Set counters, slots and indexes by the stored records, while workers go on; `dry_run` only compares.
+        """Set counters, slots and indexes by the stored records, while workers continue; `dry_run` only compares.
 
-        A total is changed so that the sum of all jobs holds: those that have vanished count as discarded.
+        A total is changed so that the sum of all jobs holds: vanished jobs count as discarded.
         """
         decision = Decision("store.repair", self.actor, reason)
         return await repair(self.store, decision, dry_run=dry_run, now_ms=self._asked_ms)
@@ -385,7 +385,7 @@ class Operator:
         return await weights(self.store)
 
     async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
-        """Let one turn of `queue:NAME` or `tenant:NAME` serve so many jobs; 1 is what all others have."""
+        """Let one turn of `queue:NAME` or `tenant:NAME` serve this number of jobs; the default is 1."""
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
         found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])
@@ -418,7 +418,7 @@ class Operator:
     # -- correcting gates
 
     async def pause(self, key: str, *, reason: str = "", new: bool = False) -> Gate:
-        """Stop claims of `key`: `all`, `queue:NAME` or `task:NAME`. Running jobs go on.
+        """Stop claims of `key`: `all`, `queue:NAME` or `task:NAME`. Running jobs continue.
 
         A pause without a reason leaves one that is there as it is; with a reason it takes its place.
         """
@@ -459,7 +459,7 @@ class Operator:
     async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
         """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
 
-        Where nobody has set anything, forget what code once declared and no longer does.
+        If no operator has set it, forget a declaration that is no longer in the code.
         """
         gate = limit_gate_key(key)
         found = await gates_of_limit(self.store, gate)

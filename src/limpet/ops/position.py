@@ -64,7 +64,7 @@ def position(
     view = standing.view
     able = [session for session in sessions if _can(session, view)]
     found = () if urgent is None else urgent.jobs
-    # Of workers that are not there yet nobody knows what they can run.
+    # It is unknown what workers that have not started yet can run.
     before = [job for job in found if not sessions or any(_can(session, job) for session in able)]
     capped = standing.ahead_capped or (urgent is not None and urgent.cursor is not None)
     more = " or more" if capped else ""

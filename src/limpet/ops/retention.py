@@ -42,7 +42,7 @@ async def clear_retention(store: Store, queue: str) -> Kept:
     """Forget what was said by hand: code and settings files count again."""
     if queue not in said_in(await store.controls(SET)):
         raise InvalidOption(
-            f"nobody has set a retention of queue {queue!r}", fix="limpet retention lists those that are"
+            f"queue {queue!r} has no retention of its own", fix="limpet retention lists the queues that have one"
         )
     await store.put_control(control_of(SET, queue, {}))
     return await _of(store, queue)

@@ -53,7 +53,7 @@ class Backfill:
 
 
 async def run_now(store: Store, schedule: Schedule, spec: TaskSpec, by: str, at: At) -> Enqueued:
-    """Enqueue one run, beside, behind or instead of those that are not finished."""
+    """Enqueue one run, at the same time as, after or instead of the unfinished runs."""
     overlap = schedule.policy.overlap
     live = [] if overlap is Overlap.allow else await find_all(store, live_runs(schedule), now_ms=at.asked_ms)
     found = verdict(overlap, [view for view in live if view.unique == key_of(schedule.name)])

@@ -29,7 +29,7 @@ from limpet.core.text.duration import Duration, instant_ms, iso
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
-from limpet.ops.known import UnknownName
+from limpet.ops.names import UnknownName
 from limpet.ops.schedule_runs import At, Backfill, backfill, run_now, ticks_within
 from limpet.stores.base import Store
 
@@ -213,7 +213,7 @@ class Schedules(Generic[H]):
         await self._log("remove", name, reason)
 
     async def pause(self, name: str, *, reason: str = "") -> ScheduleView:
-        """Let no tick fire. Runs go on, and `run_now` works. Without a reason a pause that is there stays as it is."""
+        """Let no tick fire. Runs continue, and `run_now` works. Without a reason an existing pause keeps its own."""
         checked_text(reason, what="reason")
 
         async def paused(known: Schedule, now_ms: int) -> Schedule:
@@ -313,7 +313,7 @@ class Schedules(Generic[H]):
         raise _contended(name)
 
     async def _fence(self, name: str) -> None:
-        """Whoever has planned ticks up to this moment finds them decided."""
+        """A worker that has planned ticks up to this moment finds them decided."""
         at = await self._at()
         await self.store.relay(source_of(name), at.now_ms, (), now_ms=at.asked_ms)
 

@@ -243,7 +243,7 @@ def budget_shape(gate: Gate, now_ms: int) -> Shape | None:
 
 
 def tokens_level(gate: Gate, now_ms: int) -> int:
-    """The tokens of a rate; of one that is held, those that it will begin with."""
+    """The tokens of a rate; of a held rate, the tokens that it will begin with."""
     return tokens(gate, max(now_ms, gate.held_until_ms))
 
 

@@ -24,9 +24,8 @@ from limpet.core.endings.library_errors import (
     class_name,
 )
 from limpet.core.endings.overrides import Overrides
-from limpet.core.endings.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
-from limpet.core.endings.transition import Bury, Drop, Hold, RetryAfter, Transition
-from limpet.core.endings.transition import Snooze as SnoozeTransition
+from limpet.core.endings.signals import SAMPLES, JobSignal
+from limpet.core.endings.transition import Bury, Hold, RetryAfter, Transition
 from limpet.core.endings.verdict import MEANING, SAYABLE, Classifier, Judgement, Kind
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.job import Lane, Policy
@@ -35,13 +34,6 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.core.text.duration import text_of_ms
 
 _NOBODY: Final = "a task"  # whose job it would be, when no task is named
-_SIGNALS: Final[dict[type[JobSignal], JobSignal]] = {
-    RetryLater: RetryLater(60),
-    Snooze: Snooze(60),
-    Dead: Dead("why"),
-    Cancel: Cancel("why"),
-    RateLimited: RateLimited(60),
-}
 
 
 @dataclass(frozen=True)
@@ -105,8 +97,8 @@ def sample_of(
 
 
 def _blank(kind: type[BaseException]) -> BaseException:
-    for base, sample in _SIGNALS.items():
-        if issubclass(kind, base):
+    for sample in SAMPLES:
+        if issubclass(kind, type(sample)):
             return sample
     if issubclass(kind, BaseExceptionGroup):
         return kind("a sample", [Exception("a sample")])
@@ -239,7 +231,7 @@ def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | Non
     match transition:
         case Hold(gate=gate, trips=True, delay_ms=delay_ms):
             return (
-                f"back to the front, its attempt unspent; {_gate(gate, spec)} is shut like an open breaker, and its "
+                f"back to the front, its attempt unspent; {_gate(gate, spec)} is closed like an open breaker, and its "
                 f"jobs wait at no cost; after {text_of_ms(delay_ms)} one of them probes, and if that succeeds it "
                 "opens for all (`limpet breakers reset` opens it sooner)"
             )
@@ -248,23 +240,19 @@ def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | Non
             wait = (
                 f"{text_of_ms(HOLD_FIRST_MS)}, doubled each time up to {text_of_ms(HOLD_CAP_MS)}"
                 if named is None
-                else f"{text_of_ms(min(named, policy.max_held_ms))}, as the other side asks"
+                else f"{text_of_ms(min(named, policy.max_held_ms))}, as the provider asks"
             )
-            return f"back to the front, its attempt unspent; {_gate(gate, spec)} admits nobody for {wait}, and jitter"
+            return f"back to the front, its attempt unspent; {_gate(gate, spec)} is held for {wait} plus jitter"
         case Bury() if judged is not None and judged.verdict.kind != "permanent":
             return "dead: the task allows no other attempt, and it waits for a person in the dead-letter queue"
         case Bury():
-            return "dead at once: it waits for a person in the dead-letter queue"
+            return "dead now: it waits for a person in the dead-letter queue"
         case RetryAfter():
             counts = "" if spec is None or spec.breaker is None else "; counts for its breaker"
             if judged is None:
                 return f"tried again after the time that it names; {policy.attempts} attempts in all, then dead"
             return f"tried again {_waits(policy, spec, judged)}; {policy.attempts} attempts in all, then dead{counts}"
-        case SnoozeTransition():
-            return "runs again after the time that it names, its attempt unspent; dead after 100 times or 24h"
-        case Drop():
-            return "cancelled, with its dependents"
-    return "ends"  # no other transition comes from an error
+    return transition.then
 
 
 def _waits(policy: Policy, spec: TaskSpec | None, judged: Judgement) -> str:

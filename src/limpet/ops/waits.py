@@ -145,7 +145,7 @@ class Waits:
         return await holder(self.store, which, task)
 
     async def _is_stored(self, id: bytes) -> bool:
-        """False for what only looks like an id: a unique key may be the UUID of somebody's order."""
+        """False for what only looks like an id: a unique key may be the UUID of an order."""
         return (await self.store.get([id])) != [None]
 
     async def _decide(
@@ -174,16 +174,16 @@ class Waits:
     async def _words(self, id: bytes, event: str, answer: SignalAnswer) -> str:
         name = id_text(id)
         if answer == "woken":
-            return f"job {name} goes on"
+            return f"job {name} continues"
         if answer == "kept":
-            return f"job {name} does not wait for it yet, and will find it"
+            return f"job {name} does not wait for it yet, and will get it when it does"
         view = await view_of(self.store, id)
         if answer == "finished":
             return f"job {name} is {view.state.value}, so nothing waits for it"
         before = approval_of(view.notes, event)
         if before is None:
-            return f"job {name} was given {event!r} before, and the first stands"
-        return f"job {name} was {'approved' if before.approved else 'rejected'} by {before.by} before, and that stands"
+            return f"job {name} was given {event!r} before, and the first value stays"
+        return f"job {name} was {'approved' if before.approved else 'rejected'} by {before.by} before, and that stays"
 
     async def _log(self, kind: str, said: Said, facts: dict[str, object], reason: str = "") -> None:
         if said.answer in ("woken", "kept"):
@@ -225,7 +225,7 @@ def _meant(view: JobView, name: str | None) -> Asking:
         )
     decided = [note.name for note in view.notes if note.kind == EVENT and note.name.startswith(APPROVAL)]
     if decided or view.state in FINISHED:
-        return Asking(decided[-1] if decided else f"{APPROVAL}approval", "")  # whoever hears it will answer why not
+        return Asking(decided[-1] if decided else f"{APPROVAL}approval", "")  # the store will answer why not
     raise InvalidOption(
         f"job {id} asks for no approval now, it is {view.state.value}",
         fix='to decide ahead, name the approval: it is "approval" unless the code says otherwise',

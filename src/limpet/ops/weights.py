@@ -10,7 +10,7 @@ from msgspec import Struct
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.view import Control, Page, Query, Term
 from limpet.core.tasks.template import checked_key
-from limpet.ops.known import strange
+from limpet.ops.names import unknown_gate_note
 from limpet.stores.base import Store
 
 KIND: Final = "weight"
@@ -45,9 +45,9 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
 
 
 async def unused(store: Store, name: str) -> str:
-    """A note about a queue or a tenant of which nothing is there, or nothing: jobs of it may still come."""
+    """A warning if no job of this queue or tenant exists yet, else an empty string."""
     kind, _, rest = name.partition(":")
     if kind == "queue":
-        return await strange(store, name)
+        return await unknown_gate_note(store, name)
     page = await store.find(Query(terms=(Term("tenant", rest),), limit=1))
     return f"no job of tenant {rest!r} is there; its share counts when one comes" if page == Page(()) else ""

@@ -2,7 +2,7 @@
 
 A turn at the outbox sees the batch through that the turn before has stamped, then stamps the next one. Which rows a
 batch has is committed before it is sent, and they are removed after it has arrived; the store takes a batch together
-with its number, and takes each number once. So whoever does not know how far the last one came does the same again.
+with its number, and takes each number once. So a relay that does not know the result of the last batch sends it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from limpet.outbox.row import Letter, Row, Unreadable, unpack
 from limpet.outbox.table import Kind, Table, Turn, outbox_log
 from limpet.stores.base import MARK, Store
 
-BATCH: Final = 500  # rows: a commit of the database and a call of the store are shared by so many
+BATCH: Final = 500  # rows: a commit of the database and a call of the store are shared by this number
 
 Step = Literal["moved", "idle", "busy"]
 
@@ -52,7 +52,7 @@ class Waits:
         return known is None
 
     def now(self) -> list[Kind]:
-        """Those that are not to be tried yet."""
+        """The rows that are not to be tried yet."""
         now_s = self._clock()
         return [kind for kind, wait in self._kinds.items() if wait.until_s > now_s]
 
@@ -107,7 +107,7 @@ class Carrier:
     async def _send(self, turn: Turn, rows: Sequence[Row]) -> None:
         letters = _read(rows)
         if letters is None:
-            # Whoever stamped it could read it: it was sent whole, or not at all.
+            # The relay that stamped it could read it: it was sent whole, or not at all.
             if await self._has_arrived(turn):
                 await self._remove(turn, rows)
             else:
@@ -213,7 +213,7 @@ class Carrier:
         if seqs:
             if turn.moved:
                 await turn.rename()
-                self._mark = 0  # nobody has used this name before
+                self._mark = 0  # no relay has used this name before
             await turn.stamp(await self._next_number(turn), seqs)
         return bool(rows), None if seqs else stuck
 

@@ -15,8 +15,8 @@ from limpet.core.jobs.job import Job
 from limpet.outbox.place import Place
 from limpet.outbox.row import pack
 from limpet.outbox.table import missing, outbox_log, schema, statements
-from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
+from limpet.stores.packed import check_size
 
 _NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
@@ -27,7 +27,7 @@ class Home:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._home: str | None = None
-        self._trusted: set[str] = set()  # homes of callers from a time when nobody could be asked
+        self._trusted: set[str] = set()  # homes of callers, accepted while the outbox could not be asked
 
     async def is_at(self, home: str, *, block: bool) -> bool:
         """False when a caller's connection leads to another home than the URL. `block`: as all its calls do.

@@ -133,7 +133,7 @@ class PostgresTable:
                 raise missing(self.place) from error
             raise away(self.place, error) from error
         except asyncio.CancelledError:
-            self._leave()  # in the middle of something, nobody knows of what
+            self._leave()  # a statement may be under way on it
             raise
 
     def _leave(self) -> None:

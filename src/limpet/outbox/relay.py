@@ -69,7 +69,7 @@ class Relay:
         return self.report
 
     async def begin(self) -> None:
-        """Reach both sides once, or raise what is wrong. `run` does it where nobody else has."""
+        """Connect to both stores once, or raise the error. `run` does it if the caller has not."""
         await self._store.open()
         await self._table.tally()
         self._begun = True

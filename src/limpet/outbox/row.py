@@ -64,7 +64,7 @@ def unpack(row: Row) -> Letter:
         raise SchemaOutdated(
             f"job {row.id} lies in the outbox in form {version[0]}, and this release reads {VERSION}",
             verb="outbox",
-            fix="upgrade limpet where the relay runs; it goes on from this row",
+            fix="upgrade limpet where the relay runs; it continues from this row",
         )
     try:
         letter = _decode(row.body[len(MAGIC) + 1 :])

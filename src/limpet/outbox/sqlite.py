@@ -37,7 +37,7 @@ from limpet.stores.sqlite.library import library
 
 T = TypeVar("T")
 
-LOOK_S: Final = 0.05  # how soon a commit of somebody else is noticed
+LOOK_S: Final = 0.05  # how soon a commit of another process is noticed
 BUSY_S: Final = 5.0  # how long a commit waits for another one's
 
 _SQL: Final = statements("sqlite")

@@ -19,7 +19,7 @@ from limpet.outbox.row import Row
 from limpet.stores.callers import Dialect
 from limpet.stores.extras import extra_of, install_line
 
-BATCH_BYTES = 4 * 1024 * 1024  # of one batch: far below what a store takes, so that nobody waits long for it
+BATCH_BYTES = 4 * 1024 * 1024  # of one batch: far below the limit of a store, so that other calls wait briefly
 
 Kind = tuple[str, str]  # queue and task
 

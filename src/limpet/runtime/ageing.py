@@ -17,15 +17,15 @@ class Ageing:
 
     A round begins below the most urgent level that was given by priority: no level above it has to wait. A turn
     goes to the first level that has something, the next one to a level behind it. So each level gets one job in
-    about nine times `every`, and one in so many times as there are levels that wait.
+    about nine times `every`, or in `every` times the number of waiting levels.
 
     Aged jobs are taken first, so if every large claim took its part, whatever falls free one by one (a thread, room at
     a limit) would be theirs alone. Of the claims that may give away such *short* things, one in `every` is for them;
     where not as many came as might have, chance says which, or it might never be one at which there is room.
     """
 
-    def __init__(self, every: int | None, rng: random.Random) -> None:
-        self._every = every or 0  # 0: never
+    def __init__(self, every: int, rng: random.Random) -> None:
+        self._every = every
         self._rng = rng
         self._claimed = 0  # jobs that were claimed and not given back
         self._paid = 0  # of those, how many the aged ones stand for
@@ -40,7 +40,7 @@ class Ageing:
 
     def owed(self, most: int, short: Short) -> int:
         """How many aged jobs may be claimed now. What a worker could not even hold (`most`) is not made up for."""
-        if not self._every or self.most_urgent > LEAST_URGENT:
+        if self.most_urgent > LEAST_URGENT:
             return 0
         if any(short) and self._strict[short] < self._every - 1:
             return 0
@@ -49,13 +49,13 @@ class Ageing:
 
     def count(self, jobs: Sequence[Claimed], short: Short) -> None:
         """These were given by priority."""
-        if self._every and jobs:
+        if jobs:
             self._strict[short] += 1
             self._claimed += len(jobs)
             self._best = min(self._best, *(job.lane.priority for job in jobs))
 
     def took(self, jobs: Sequence[Claimed], kept: Sequence[Claimed], short: Short, *, asked: int) -> None:
-        """These were given as aged ones, where so many might have been; some of them found no place here after all."""
+        """These were claimed as aged jobs, at most as many as asked for; some of them found no slot here after all."""
         self._claimed += len(jobs)
         self._paid += self._every * len(kept)
         if kept:
@@ -74,11 +74,11 @@ class Ageing:
             return
         self._strict[short] = self._any_time()
         if anybody_could:
-            # Nobody waits, so nothing is owed; but for one job, where it may be room that was missing.
+            # No job waits, so none is owed; except one job, if only room may have been missing.
             self._paid = self._claimed - (self._every if any(short) else 0)
 
     def give_back(self, count: int) -> None:
-        """So many jobs were handed back, unspent."""
+        """This number of jobs was handed back, unspent."""
         self._claimed -= count
 
     def _any_time(self) -> int:

@@ -24,7 +24,7 @@ class BarredGates:
     is lifted. Jobs under a gate that the answer names as shut are given back, also those of a claim sent before it.
     """
 
-    def __init__(self, tasks: Mapping[str, TaskSpec], local_queue: LocalQueue, ageing: Ageing) -> None:
+    def __init__(self, tasks: Mapping[str, TaskSpec], local_queue: LocalQueue, ageing: Ageing | None) -> None:
         self._local_queue = local_queue
         self._ageing = ageing
         self._demand = local_queue.demand
@@ -34,11 +34,11 @@ class BarredGates:
             for lane, spec in zip(self._lanes.values(), tasks.values(), strict=True)
             if spec.breaker is not None and spec.breaker.rate is None
         }
-        self._runs: dict[str, int] = {}  # breaker → failures since a success, both in the write that comes next
+        self.runs: dict[str, int] = {}  # breaker → failures since a success, both in the write that comes next
         self._barred: Counter[str] = Counter()  # gate → outcomes that are not answered
-        self._unanswered: dict[tuple[bytes, int], str] = {}
-        self._asking = 0  # claims under way
-        self._heard = 0  # numbers the shut gates that were heard of
+        self.unanswered: dict[tuple[bytes, int], str] = {}  # ends of jobs → the gate that each may shut
+        self.asking = 0  # claims under way
+        self.heard = 0  # numbers the shut gates that were heard of
         self._shut: dict[str, int] = {}  # those that were heard of while claims were under way
         self._slow: asyncio.TimerHandle | None = None
         self._narrowed = False  # a claim was made without the barred tasks
@@ -49,12 +49,12 @@ class BarredGates:
         `fits`: this end is written together with all that wait.
         """
         if type(transition) is Succeed:
-            self._runs[f"breaker:{job.lane.breaker}"] = 0
+            self.runs[f"breaker:{job.lane.breaker}"] = 0
             return
         gate = may_shut(job.lane, transition)
         if gate is None or (fits and self._cannot_shut(gate, job)):
             return
-        self._unanswered[job.id, job.token] = gate
+        self.unanswered[job.id, job.token] = gate
         self._barred[gate] += 1
         pushed = isinstance(transition, Hold)
         if self._barred[gate] == 1 or pushed:
@@ -62,37 +62,32 @@ class BarredGates:
             if self._slow is None:
                 self._slow = asyncio.get_running_loop().call_later(SLOW_S, self._is_slow)
 
-    def sent(self) -> None:
-        """All that has ended so far is on its way to the store."""
-        self._runs.clear()
-
     def _cannot_shut(self, gate: str, job: Claimed) -> bool:
         """Whether a success in the same write resets the breaker, and too few failures have followed to open it."""
-        if gate not in self._runs or job.probe:
+        if gate not in self.runs or job.probe:
             return False
-        self._runs[gate] += 1
-        return self._runs[gate] < self._fewest.get(gate, 0)
+        self.runs[gate] += 1
+        return self.runs[gate] < self._fewest.get(gate, 0)
 
     def answered(self, batch: Iterable[Transition], shut: set[str]) -> list[Claimed] | None:
         """The store has answered these, and says that those gates are shut.
 
         Answers the held jobs that must be handed back; None when nothing changes. Others may start now.
         """
-        if not shut and not self._unanswered:
-            return None
-        if shut and self._asking:
-            self._heard += 1
-            self._shut.update(dict.fromkeys(shut, self._heard))
+        if shut and self.asking:
+            self.heard += 1
+            self._shut.update(dict.fromkeys(shut, self.heard))
         back = self._local_queue.withdraw(shut) if shut else []
         lifted = [gate for each in batch if (gate := self._answered(each)) is not None]
         if lifted:
             back += self._local_queue.lift(lifted)
-        self._ageing.give_back(len(back))
+        if self._ageing is not None:
+            self._ageing.give_back(len(back))
         return back if lifted or back else None
 
     def claim_again(self) -> None:
         """Held jobs have started, or their slots are free: ask for more."""
-        if not self._unanswered:
+        if not self.unanswered:
             self._local_queue.overtaken = False
             if self._slow is not None:
                 self._slow.cancel()
@@ -102,22 +97,16 @@ class BarredGates:
             self._demand.news()
         self._demand.slot_free()
 
-    def ask(self) -> int:
-        """A claim is sent; the answer is for `hear`."""
-        self._asking += 1
-        return self._heard
-
-    def hear(self, asked: int) -> frozenset[str]:
-        """It is answered, or given up; the gates that were heard of as shut since it was sent."""
-        self._asking -= 1
+    def shut_since(self, asked: int) -> frozenset[str]:
+        """The gates that were heard of as shut since a claim was sent: `heard` was `asked` then."""
         since = frozenset(gate for gate, heard in self._shut.items() if heard > asked)
-        if not self._asking:
+        if not self.asking:
             self._shut.clear()
         return since
 
     def served(self, serves: Serves) -> Serves:
-        """What to claim: all of it, or no barred task once jobs of theirs have lain aside for too long."""
-        if serves.tasks is None or not (self._local_queue.aside and self._local_queue.overtaken):
+        """What to claim once jobs under barred gates have lain aside for too long: no task of theirs."""
+        if serves.tasks is None or not self._local_queue.aside:
             return serves
         barred = {name for name, lane in self._lanes.items() if stops(self._barred.keys(), lane)}
         self._narrowed = True
@@ -125,7 +114,7 @@ class BarredGates:
 
     def _answered(self, transition: Transition) -> str | None:
         """The gate that is free again since this was the last answer it waited for."""
-        gate = self._unanswered.pop((transition.id, transition.token), None)
+        gate = self.unanswered.pop((transition.id, transition.token), None)
         if gate is None:
             return None
         self._barred[gate] -= 1

@@ -102,7 +102,7 @@ to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)
 
 # -- a worker and its isolated children
 
-END_S: Final = 2.0  # then an isolated child without a job is killed: something that a job left goes on
+END_S: Final = 2.0  # then an isolated child without a job is killed: something that a job left behind still runs
 _HEAD: Final = 4  # bytes of length before each message
 
 
@@ -192,7 +192,7 @@ def frame(message: Struct) -> bytes:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next message's body; None when the other side is gone."""
+    """The next message's body; None when the other process is gone."""
     try:
         size = int.from_bytes(await reader.readexactly(_HEAD), "big")
         return await reader.readexactly(size)

@@ -53,7 +53,7 @@ class JobChannel(Protocol):
         """Keep what this attempt has cost so far, for the next beat and for its end. Any thread."""
 
     def learn(self, gate: str, lesson: Lesson) -> None:
-        """Teach a gate what the other side has said of its limits; soon, and without an answer. Any thread."""
+        """Tell a gate the limits that a provider reported; soon, and without an answer. Any thread."""
 
     async def save(self, job: Claimed, note: Note) -> bool:
         """Write a note now; False when the lease is lost."""
@@ -186,7 +186,7 @@ class JobContext:
     def step_key(self) -> str:
         """Inside a step's function: a key that is the same whenever this step of this job runs.
 
-        Pass it to whoever carries out the effect. A crash between the effect and its record cannot be excluded; then
+        Pass it to the service that performs the effect. A crash between the effect and its record is possible; then
         the step runs again, under the same key.
         """
         return step_key(self._attempt.job.id)

@@ -14,8 +14,6 @@ from limpet.core.endings.transition import (
     Hold,
     Lose,
     Release,
-    RetryAfter,
-    Snooze,
     Succeed,
     Suspend,
     Transition,
@@ -28,9 +26,8 @@ from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
-from limpet.runtime.local_queue import LocalQueue
+from limpet.runtime.local_queue import LocalQueue, Pace
 from limpet.runtime.log import job_log, logger
-from limpet.runtime.pace import Pace
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.settings import Recycled, WorkerPlan
@@ -252,7 +249,7 @@ class Executor:
             self.left += 1
             self._recycle("abandoned")
         if attempt.stopper is not None:
-            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
+            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner continues
             self._loop.call_soon(self._look_back, attempt)
             return
         runner = attempt.task
@@ -364,21 +361,8 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     if isinstance(transition, Suspend):
         about["waits_for"] = list(transition.events)
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
-    event = _EVENTS.get(type(transition), "job ended")
+    event = transition.event
     if isinstance(transition, Hold) and transition.trips:
         about["key"] = transition.gate
         level, event = logging.ERROR, "closed the key of a job: the provider has no money or quota left"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
-
-
-_EVENTS: Final[dict[type, str]] = {
-    Succeed: "job succeeded",
-    Release: "job handed back",
-    Bury: "job dead",
-    Drop: "job cancelled",
-    RetryAfter: "job failed, will retry",
-    Snooze: "job snoozed",
-    Suspend: "job suspended",
-    Hold: "job rate limited",
-    Lose: "job lost its process",
-}

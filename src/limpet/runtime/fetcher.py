@@ -6,7 +6,7 @@ The listener sleeps until the store has news, and tells both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from msgspec import Struct
@@ -19,8 +19,7 @@ from limpet.runtime.audit import Audit
 from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.executor import Executor
 from limpet.runtime.keeper import Keeper
-from limpet.runtime.local_queue import Demand, LocalQueue, Reach, stops
-from limpet.runtime.pace import Pace
+from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Reach, stops
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkReport
@@ -38,7 +37,7 @@ class Want(Struct, frozen=True):
     slots: int  # that the answer may fill
     reach: Reach
     least_urgent: int = LEAST_URGENT
-    aged: int = 0  # so many may be taken past more urgent ones
+    aged: int = 0  # jobs that may be taken past more urgent ones
     aged_reach: Reach | None = None  # of aged jobs, where it is not the same
 
 
@@ -51,7 +50,7 @@ class Claiming(Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, TaskSpec]
     local_queue: LocalQueue
     pace: Pace
-    ageing: Ageing
+    ageing: Ageing | None
     barred_gates: BarredGates
     executor: Executor
     settle_queue: SettleQueue
@@ -60,6 +59,8 @@ class Claiming(Struct, frozen=True, kw_only=True):
 
     def owed(self, reach: Reach) -> int:
         """How many aged jobs may be claimed now, where they could reach so much."""
+        if self.ageing is None:
+            return 0
         return self.ageing.owed(self.local_queue.slots.size + self.pace.ahead(), self._short(reach))
 
     def _short(self, reach: Reach) -> Short:
@@ -69,36 +70,39 @@ class Claiming(Struct, frozen=True, kw_only=True):
 
     async def ask(self, claimer: str, seq: int, want: Want) -> Claim:
         """Claim, and hold the jobs that were given."""
-        most_urgent = self.ageing.most_urgent if want.aged else 0
+        ageing, gates, aged_from = self.ageing, self.barred_gates, 0
+        if ageing is not None and want.aged:
+            aged_from = ageing.most_urgent
+        serves = self._served(want.reach)
         request = ClaimRequest(
             self.session,
-            self.barred_gates.served(self._served(want.reach)),
+            gates.served(serves) if self.local_queue.overtaken else serves,
             want.limit,
             want.startable,
             seq,
             claimer,
-            ClaimOptions(want.least_urgent, want.aged, most_urgent),
+            ClaimOptions(want.least_urgent, want.aged, aged_from),
         )
         self.local_queue.promised += want.slots
-        asked = self.barred_gates.ask()
+        gates.asking += 1
+        heard = gates.heard
         try:
             claim = await self.store.claim(request)
         finally:
             self.local_queue.promised -= want.slots
-            shut = self.barred_gates.hear(asked)
+            gates.asking -= 1
+        shut = gates.shut_since(heard) if gates.heard != heard else frozenset[str]()
         if claim.jobs:
-            aged: list[Claimed] = []
-            if want.aged:
-                aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
-            short = self._short(want.aged_reach or want.reach)
-            self._hold(claim, aged, want.aged, short, shut)
-            if want.aged and not aged:
-                self.ageing.nobody_came(most_urgent, short, anybody_could=all(want.reach))
+            if ageing is None:
+                self._hold(claim, shut)
+            else:
+                self._hold_aged(ageing, claim, want, aged_from, shut)
         return claim
 
     def release(self, jobs: list[Claimed]) -> None:
         """Hand held jobs back, unspent."""
-        self.ageing.give_back(len(jobs))
+        if self.ageing is not None:
+            self.ageing.give_back(len(jobs))
         self.settle_queue.release(jobs)
 
     def _served(self, reach: Reach) -> Serves:
@@ -113,9 +117,19 @@ class Claiming(Struct, frozen=True, kw_only=True):
             self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
         return self._narrowed[key]
 
-    def _hold(self, claim: Claim, aged: list[Claimed], asked: int, short: Short, shut: frozenset[str]) -> None:
-        """Hold what was claimed, return what cannot start soon, start what can."""
-        local_queue, passing = self.local_queue, {job.id for job in aged}
+    def _hold_aged(self, ageing: Ageing, claim: Claim, want: Want, aged_from: int, shut: frozenset[str]) -> None:
+        """Hold what was claimed, and count which of it has passed more urgent jobs."""
+        aged = [job for job in claim.jobs if job.lane.priority >= aged_from][: want.aged]
+        passing, short = {job.id for job in aged}, self._short(want.aged_reach or want.reach)
+        ageing.count([job for job in claim.jobs if job.id not in passing], short)
+        back = self._hold(claim, shut, passing)
+        ageing.took(aged, [job for job in aged if job not in back], short, asked=want.aged)
+        if want.aged and not aged:
+            ageing.nobody_came(aged_from, short, anybody_could=all(want.reach))
+
+    def _hold(self, claim: Claim, shut: frozenset[str], passing: Set[bytes] = frozenset()) -> list[Claimed]:
+        """Hold what was claimed, start what can; hand back what cannot start soon, and answer that."""
+        local_queue = self.local_queue
         excess: list[Claimed] = []
         for job in claim.jobs:
             if shut and stops(shut, job.lane):  # it was claimed before that, as far as is known here
@@ -128,9 +142,9 @@ class Claiming(Struct, frozen=True, kw_only=True):
         self.executor.refill_at = ahead // 2
         self.executor.wake()
         excess += local_queue.take_excess(ahead)
-        self.ageing.count([job for job in claim.jobs if job.id not in passing], short)
-        self.ageing.took(aged, [job for job in aged if job not in excess], short, asked=asked)
-        self.release(excess)
+        if excess:
+            self.release(excess)
+        return excess
 
 
 class Fetcher(Part):

@@ -117,7 +117,7 @@ def _stopped(attempt: Attempt, error: BaseException) -> Outcome:
             return HandedBack(started=True)
         case "fall":
             return Crashed(False, attempt.reason)
-    # Nobody asked: something inside the handler was cancelled, which is a failure like any other.
+    # Without a request: something inside the handler was cancelled, which is a failure like any other.
     return Raised(failure_of(error, "transient"))
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from limpet.core.errors import StoreError
@@ -24,58 +23,13 @@ from limpet.runtime.part import OnFailure
 from limpet.runtime.patient_store import PatientStore, cut_off, pause_s
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerPlan
+from limpet.runtime.settler import Notebook
 from limpet.stores.asking import joining
 
-NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
 LOOK_S: Final = 0.005
 LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
-
-
-class Notebook:
-    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._notes: dict[tuple[bytes, int, str, str], Note] = {}
-        self._taken: tuple[tuple[bytes, int, Note], ...] = ()  # by the beat that is under way
-
-    def add(self, id: bytes, token: int, note: Note) -> None:
-        with self._lock:
-            self._notes[id, token, note.kind, note.name] = note
-
-    def take(self) -> tuple[tuple[bytes, int, Note], ...]:
-        """The oldest that wait; the caller puts them back when they could not be written."""
-        with self._lock:
-            keys = list(islice(self._notes, NOTES_PER_BEAT))
-            self._taken = tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
-            return self._taken
-
-    def __len__(self) -> int:
-        return len(self._notes)
-
-    @property
-    def has_words(self) -> bool:
-        """False when no note waits, or is under way."""
-        return bool(self._notes or self._taken)
-
-    def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
-        """True when something that one of these has said, by its id and token, is not written yet."""
-        with self._lock:
-            waiting = any(key[:2] in jobs for key in self._notes)
-            return waiting or any((id, token) in jobs for id, token, _ in self._taken)
-
-    def written(self) -> None:
-        """Those that were taken are in the store."""
-        self._taken = ()
-
-    def put_back(self) -> None:
-        """Those that were taken could not be written."""
-        with self._lock:
-            for id, token, note in self._taken:
-                self._notes.setdefault((id, token, note.kind, note.name), note)
-            self._taken = ()
 
 
 class StoreChannel:

@@ -1,4 +1,4 @@
-"""Finds the app that a child process should run, from the text `module:attr` or `path/to/file.py:attr`."""
+"""Finds the app that a child process should run, by the text `module:attr` or `path/to/file.py:attr`, and that text."""
 
 from __future__ import annotations
 
@@ -59,3 +59,17 @@ def _from_file(path: Path) -> object:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def find_ref(app: App) -> str | None:
+    """`module:attr` (or `file.py:attr`) under which another process finds this app; None when it has no such name.
+
+    It is looked for in the modules of its tasks.
+    """
+    for name in {task.fn.__module__ for task in app.parts().tasks.values()}:
+        module = sys.modules.get(name)
+        for attr, value in list(vars(module).items()) if module is not None else ():
+            if value is app:
+                file = getattr(module, "__file__", None)
+                return f"{name}:{attr}" if name != "__main__" else f"{file}:{attr}" if file else None
+    return None

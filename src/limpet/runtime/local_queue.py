@@ -13,6 +13,9 @@ from limpet.core.tasks.task import TaskSpec
 
 AT_ONCE: Final = -1  # jobs that were claimed for a free slot start before any that were held
 AGED: Final = -2  # and before those the ones whose turn it is, or more urgent ones would pass them here after all
+MOST_AHEAD: Final = 1_024
+LEAST_AHEAD: Final = 2  # for quick jobs, so that the next one is there when one ends
+_WINDOW_S: Final = 0.02  # shorter, and one batch of a thousand looks like a rate
 
 Reach = tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
 _Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
@@ -97,6 +100,49 @@ class Slots:
             self.ordinary -= 1
 
 
+class Pace:
+    """Decides how many jobs to hold ahead of free slots: a few milliseconds of work, and none when jobs are slow.
+
+    By observed completions per second and the mean time a job takes.
+    """
+
+    def __init__(self, ahead_ms: int, clock_s: Callable[[], float]) -> None:
+        self._ahead_s = ahead_ms / 1000
+        self._clock_s = clock_s
+        self._since_s = clock_s()
+        self.ended = 0  # in this window
+        self.busy_s = 0.0  # time that those took, summed
+        self._rate = 0.0
+        self._mean_s = 0.0
+
+    def ahead(self) -> int:
+        """How many jobs may wait here for a slot."""
+        self._look()
+        ahead = int(self._rate * self._ahead_s)
+        if ahead >= LEAST_AHEAD:
+            return min(ahead, MOST_AHEAD)
+        return LEAST_AHEAD if self._rate > 0 and self._mean_s <= self._ahead_s else 0
+
+    def stall(self) -> None:
+        """Nothing ended for a while: forget the old rate at once."""
+        self._rate = 0.0
+        self._begin(self._clock_s())
+
+    def _look(self) -> None:
+        now_s = self._clock_s()
+        passed_s = now_s - self._since_s
+        if passed_s < _WINDOW_S or not self.ended:
+            return
+        rate = self.ended / passed_s
+        # An idle stretch says nothing about speed, so a long window counts no more than a short one.
+        self._rate = rate if not self._rate else (self._rate + rate) / 2
+        self._mean_s = self.busy_s / self.ended
+        self._begin(now_s)
+
+    def _begin(self, now_s: float) -> None:
+        self._since_s, self.ended, self.busy_s = now_s, 0, 0.0
+
+
 class LocalQueue:
     """Two heaps per executor, urgent jobs and others, over shared slots; none that cannot start stops the others."""
 
@@ -142,7 +188,7 @@ class LocalQueue:
         return self._spare(executor, priority) > 0
 
     def reach(self, priority: int, slots: int) -> Reach:
-        """The jobs of that priority that could start when so many slots are free."""
+        """The jobs of that priority that could start with this number of free slots."""
         return self.idle("thread", priority), self.idle("process", priority), slots > 0
 
     def _spare(self, executor: str, priority: int) -> int:

@@ -127,8 +127,9 @@ class Pipe:
         return self._in_thread(attempt, partial(prepared.fn, *args, **kwargs), context)
 
     def _decode(self, attempt: Attempt, prepared: PreparedTask) -> tuple[list[Any], dict[str, Any]]:
+        job = attempt.job
         try:
-            return prepared.decode(attempt.job.args, Given.to(attempt.job))
+            return prepared.decode(job.args, Given.to(job) if job.after or job.inputs else None)
         except UsageError as error:
             raise Unreadable from error
 
@@ -234,7 +235,7 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
                 yield  # a cancellation that the handler's last step asked for must not hit the task's next job
         attempt.end()
         while task.cancelling():
-            task.uncancel()  # the task goes on to run other jobs
+            task.uncancel()  # the task will run other jobs
 
 
 def _escaped(error: BaseException) -> BaseException:

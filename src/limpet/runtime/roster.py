@@ -22,7 +22,7 @@ _THREAD: Final = 24  # where it says when another thread of its had its turn
 _END: Final = 32  # where it says when it began to end
 _BEAT_FOR: Final = 40  # where the supervisor says when it sent the last beat for the child that was answered
 _HEAD: Final = 64  # two lines: all of the above
-_KEPT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended
+_KEPT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # also runs while the machine is suspended
 
 Where = Literal["inside", "isolated"]
 _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
@@ -58,7 +58,7 @@ class Roster:
 
     @staticmethod
     def size(lines: int) -> int:
-        """Bytes needed for so many lines."""
+        """Bytes needed for this number of lines."""
         return _HEAD + _LINE * lines
 
     def start(self, id: bytes, token: int, where: Where) -> None:

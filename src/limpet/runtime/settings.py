@@ -47,7 +47,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     threads: int = 16
     job_processes: int = PER_CORE  # isolated children for process jobs and suspects
     reserve: int | None = None  # places on top for urgent jobs alone; None: a tenth, where a task is urgent (D28)
-    ageing: int | None = None  # one job in so many is claimed past more urgent ones
+    ageing: int | None = None  # N: one job in N is claimed past more urgent ones
     grace_ms: int = 25_000
     cleanup_ms: int = 2_000  # after the grace: how long a stopped handler may take to end
     ttl_ms: int = 15_000
@@ -73,9 +73,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidOption(f"{name} is {value}", fix="it must be at least 0")
         if self.ageing is not None and (type(self.ageing) is not int or not 2 <= self.ageing <= RAREST):
             raise InvalidOption(
-                f"ageing is {self.ageing!r}",
-                fix=f"a whole number, 2 or more and at most {RAREST:,}: one job in so many is claimed past more urgent "
-                "ones; left out, priorities are strict",
+                f"ageing must be a whole number from 2 to {RAREST:,}, got {self.ageing!r}",
+                fix="20 claims one job in 20 past more urgent ones; leave it out for strict priorities",
             )
         if self.beat_ms * 2 > self.ttl_ms:
             raise InvalidOption(

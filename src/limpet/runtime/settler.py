@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from limpet.core.endings.decide import awaits_commit, unwritable
 from limpet.core.endings.transition import (
-    Bury,
-    Drop,
-    Hold,
-    Lose,
     Release,
-    RetryAfter,
     Settled,
-    Snooze,
     Succeed,
-    Suspend,
     Transition,
 )
 from limpet.core.errors import StoreError
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Claimed
+from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.state import State
 from limpet.core.limits.spending import Bill
 from limpet.runtime.barred_gates import BarredGates
-from limpet.runtime.keeper import Notebook
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
@@ -37,18 +31,52 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.settings import WorkReport
 
 MOST_PER_CALL: Final = 1_000  # what every engine settles in one bounded step
+NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 
-_COUNTED: Final[dict[type, str]] = {
-    Succeed: "succeeded",
-    RetryAfter: "retried",
-    Bury: "dead",
-    Drop: "cancelled",
-    Release: "released",
-    Snooze: "snoozed",
-    Suspend: "suspended",
-    Hold: "held",
-    Lose: "lost",
-}
+
+class Notebook:
+    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._notes: dict[tuple[bytes, int, str, str], Note] = {}
+        self._taken: tuple[tuple[bytes, int, Note], ...] = ()  # by the beat that is under way
+
+    def add(self, id: bytes, token: int, note: Note) -> None:
+        with self._lock:
+            self._notes[id, token, note.kind, note.name] = note
+
+    def take(self) -> tuple[tuple[bytes, int, Note], ...]:
+        """The oldest that wait; the caller puts them back when they could not be written."""
+        with self._lock:
+            keys = list(islice(self._notes, NOTES_PER_BEAT))
+            self._taken = tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+            return self._taken
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    @property
+    def has_words(self) -> bool:
+        """False when no note waits, or is under way."""
+        return bool(self._notes or self._taken)
+
+    def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
+        """True when something that one of these has said, by its id and token, is not written yet."""
+        with self._lock:
+            waiting = any(key[:2] in jobs for key in self._notes)
+            return waiting or any((id, token) in jobs for id, token, _ in self._taken)
+
+    def written(self) -> None:
+        """Those that were taken are in the store."""
+        self._taken = ()
+
+    def put_back(self) -> None:
+        """Those that were taken could not be written."""
+        with self._lock:
+            for id, token, note in self._taken:
+                self._notes.setdefault((id, token, note.kind, note.name), note)
+            self._taken = ()
 
 
 class SettleQueue:
@@ -173,7 +201,7 @@ class Settler(Part):
         return self._queue.unsettled
 
     async def _write(self, batch: list[Transition]) -> None:
-        self._gates.sent()
+        self._gates.runs.clear()  # all that has ended so far is on its way to the store
         if self._last_words is not None and self._queue.notebook.has_words:
             await self._last_words({(each.id, each.token) for each in batch})
         try:
@@ -244,9 +272,8 @@ class Settler(Part):
             for transition in batch:
                 self._roster.end(transition.id, transition.token)
         report = self._report
-        for kind, count in Counter(map(type, batch)).items():
-            name = _COUNTED[kind]
-            setattr(report, name, getattr(report, name) + count)
+        for counter, count in Counter(each.counted for each in batch).items():
+            setattr(report, counter, getattr(report, counter) + count)
         shut: set[str] = set()
         for transition, settled in zip(batch, answers, strict=True):
             if settled.shut:
@@ -255,7 +282,7 @@ class Settler(Part):
                 self._refused(transition, settled.answer)
             elif settled.state is State.succeeded and type(transition) is not Succeed:
                 self._had_succeeded(transition)
-        if (back := self._gates.answered(batch, shut)) is not None:
+        if (shut or self._gates.unanswered) and (back := self._gates.answered(batch, shut)) is not None:
             self._queue.release(back)
             self._start_held()
             self._gates.claim_again()
@@ -273,8 +300,7 @@ class Settler(Part):
         )
 
     def _uncount(self, transition: Transition) -> None:
-        name = _COUNTED[type(transition)]
-        setattr(self._report, name, getattr(self._report, name) - 1)
+        setattr(self._report, transition.counted, getattr(self._report, transition.counted) - 1)
 
     def _refused(self, transition: Transition, answer: str) -> None:
         self._uncount(transition)

@@ -251,12 +251,12 @@ class Steps:
                 await self._suspend(Wait(event, record.until_ms, f"wait for {event!r}"))
             with self._under_way_now():
                 await self._keep(call, msgspec.structs.replace(record, over=True))
-        late = f"{event!r} was not signalled" if call.kind == "wait" else f"nobody decided on {call.name!r}"
+        late = f"{event!r} was not signalled" if call.kind == "wait" else f"no decision on {call.name!r} was made"
         again = forgetting(id_text(self._attempt.job.id), call.name)
         raise WaitTimeout(f"{late} in time", fix=f"{again} waits for it once more")
 
     async def _suspend(self, wait: Wait) -> None:
-        """End the handler, once nothing beside it goes on: no step runs, and every task of it waits or has ended.
+        """End the handler when nothing else of it runs: no step, and every task of it waits or has ended.
 
         A task that is cancelled meanwhile, since another one came first, waits for nothing any more.
         """

@@ -20,7 +20,7 @@ from limpet.runtime.log import worker_log
 from limpet.stores.base import MARK, Store
 
 REREAD_S: Final = 30.0  # everything is read again, for changes whose author died before saying so, and for rollbacks
-STRANGER_MS: Final = 2_000  # who does not have a task's code leaves its ticks to those who do, for so long
+STRANGER_MS: Final = 2_000  # a worker without a task's code leaves its ticks to workers that have it, for this long
 ROUNDS: Final = 5  # of declaring, when other workers declare at the same moment; the rest is done next time
 
 
@@ -49,7 +49,7 @@ class Timetable:
 
     @property
     def needs_time(self) -> bool:
-        """False when nothing here depends on it, as in most workers of those who use no schedules."""
+        """False when nothing here depends on it, as in most workers of apps without schedules."""
         return bool(self._code) or any(entry.look_at_ms < math.inf for entry in self.entries.values())
 
     async def is_stale(self) -> bool:
@@ -122,7 +122,7 @@ class Timetable:
         if written:
             await self._store.put_control(REVISION)
             for name in fenced:
-                # Whoever still plans with the old rule finds its ticks decided.
+                # A worker that still plans with the old rule finds its ticks decided.
                 await self._store.relay(source_of(name), now_ms, ())
         return written
 

@@ -37,7 +37,7 @@ class Witness:
         return found
 
     def report(self) -> Report:
-        """What is said about it to those who ask for this worker."""
+        """The report of this worker about its store."""
         return Report(Sight(self._store, self._heard[-1][1] if self._heard else 0), self._changes)
 
     def _sure(self) -> int:

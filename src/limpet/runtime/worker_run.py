@@ -22,11 +22,10 @@ from limpet.runtime.fence import Fence
 from limpet.runtime.fetcher import Bypass, Claiming, Fetcher, Listener
 from limpet.runtime.isolation import Isolation
 from limpet.runtime.janitor import Janitor
-from limpet.runtime.keeper import Keeper, Notebook, StoreChannel
+from limpet.runtime.keeper import Keeper, StoreChannel
 from limpet.runtime.learner import Learner
-from limpet.runtime.local_queue import Demand, LocalQueue, Slots
+from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Slots
 from limpet.runtime.log import worker_log
-from limpet.runtime.pace import Pace
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
@@ -41,7 +40,7 @@ from limpet.runtime.settings import (
     WorkReport,
     urgent_executors,
 )
-from limpet.runtime.settler import SettleQueue, Settler
+from limpet.runtime.settler import Notebook, SettleQueue, Settler
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
 from limpet.runtime.until_empty import UntilEmpty
@@ -106,7 +105,8 @@ class WorkerRun:
         plan = self._plan
         channel = StoreChannel(PatientStore(plan.store, plan.rng), self._notebook, self._learner)
         self._pace = Pace(plan.settings.ahead_ms, plan.clock_s)
-        self._ageing = Ageing(plan.settings.ageing, plan.rng)
+        every = plan.settings.ageing
+        self._ageing = Ageing(every, plan.rng) if every else None
         self._barred_gates = BarredGates(plan.parts.tasks, self.local_queue, self._ageing)
         self._isolation = Isolation(plan.app_ref, channel, plan.rng, plan.settings.max_memory_bytes, plan.roster)
         self._executor = Executor(
@@ -280,7 +280,7 @@ class WorkerRun:
                 self._over.set_exception(failed)
 
     def _recycle(self, why: Recycled) -> None:
-        """End, so that a supervisor starts a new process: where there is none, a worker goes on as long as it can."""
+        """End, so that a supervisor starts a new process: without one, a worker continues as long as it can."""
         if why == "max_jobs" or (why == "abandoned" and self._settings.recycles):
             self.end("recycled")  # a handler that was given up dies with this process, once the others are done
         elif why == "exhausted" and self._settings.recycles and not self._over.done():

@@ -9,7 +9,6 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.errors import BatchTooLarge
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
@@ -81,7 +80,10 @@ class Migrates(Protocol):
         """What `migrate` would do now. Changes nothing."""
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
-        """Bring the layout up to date; what was done. Of several who try at once one does it, the others nothing."""
+        """Bring the layout up to date; what was done.
+
+        Safe to call concurrently: one caller migrates, the others do nothing.
+        """
 
 
 @runtime_checkable
@@ -128,20 +130,6 @@ class Examines(Protocol):
         whatever else is in no record stay as they are. A record that cannot be read goes to the dead letters, and what
         is left of a job without a record goes.
         """
-
-
-def check_size(jobs: Sequence[Job]) -> None:
-    """Refuse a batch that no engine takes in one step."""
-    if len(jobs) > MAX_BATCH_JOBS:
-        raise BatchTooLarge(
-            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
-        )
-    size = sum(len(job.args) + len(job.meta) for job in jobs)
-    if size > MAX_BATCH_BYTES:
-        raise BatchTooLarge(
-            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
-            fix="pass atomic=False to chunk it",
-        )
 
 
 class Store(Protocol):

@@ -333,10 +333,12 @@ class Joined(Protocol):
 _joined: Final[ContextVar[tuple[Joined, ...]]] = ContextVar("limpet_joined", default=())
 
 
+has_joined: Final = _joined.get  # empty where `joined` has nothing to look at, as almost everywhere
+
+
 def joined() -> tuple[Joined, ...]:
     """The transactions that this code has joined and that are still open."""
-    known = _joined.get()
-    return tuple(each for each in known if each.is_open) if known else known
+    return tuple(each for each in has_joined() if each.is_open)
 
 
 def join(transaction: Joined) -> None:
@@ -344,10 +346,8 @@ def join(transaction: Joined) -> None:
     _joined.set((*joined(), transaction))
 
 
-def apart() -> Context | None:
-    """A context for a task that works for others too, outside of what this code has joined; None: any will do."""
-    if not _joined.get():
-        return None
+def apart() -> Context:
+    """A context for a task that works for others too, outside of what this code has joined."""
     context = copy_context()
     context.run(_joined.set, ())
     return context

@@ -1,13 +1,30 @@
-"""The part of a job that few jobs have, packed as every engine keeps it: tags, keys, parents, cost, meta."""
+"""How every engine takes jobs: how many at once, and with the part packed that few have: tags, keys, parents, cost."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
+from limpet.core.errors import BatchTooLarge
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import Job
+from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+
+
+def check_size(jobs: Sequence[Job]) -> None:
+    """Refuse a batch that no engine takes in one step."""
+    if len(jobs) > MAX_BATCH_JOBS:
+        raise BatchTooLarge(
+            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
+        )
+    size = sum(len(job.args) + len(job.meta) for job in jobs)
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(
+            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
+            fix="pass atomic=False to chunk it",
+        )
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -163,7 +163,7 @@ class Ground:
         seq: int = 1,
         spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
     ) -> list[Settled]:
-        values = (session or self.name(), seq, *_said(columns(transitions, spent)), NOW)
+        values = (session or self.name(), seq, *settle_columns(transitions, spent), NOW)
         row = (line or self.schema.line).execute(self.schema.sql(SETTLE), values).fetchone()
         assert row is not None
         return answers(len(transitions), row[0], row[1])
@@ -207,6 +207,18 @@ class Ground:
             line.rollback()  # a server hears of a closed connection later
 
 
+def settle_columns(
+    transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT
+) -> tuple[Any, ...]:
+    """What a settlement says of these, for the driver."""
+    ids, tokens, results, *jsons = columns(transitions, spent)
+    return ids, tokens, results, *(None if each is None else [_text(one) for one in each] for each in jsons)
+
+
 def _said(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(map(_text, values))
+
+
+def _text(value: Any) -> Any:
     """JSON as text, which the driver does not take for bytes."""
-    return tuple(value.decode() if isinstance(value, bytes) else value for value in values)
+    return value.decode() if isinstance(value, bytes) else value

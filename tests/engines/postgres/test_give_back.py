@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from limpet.core.endings.effect import SUCCEEDED, Effect, actual_cost
 from limpet.core.endings.transition import Succeed
 from limpet.core.gate import (
     BreakerRule,
@@ -25,7 +26,6 @@ from limpet.core.gate import (
     give_back,
     opens_sooner,
     push_back,
-    reported_cost,
     returned_us,
     room,
 )
@@ -43,13 +43,13 @@ SELECT lp.put_gate(NULL, jsonb_populate_record(lp.gate_new(g ->> 'key'), g), %s)
 """
 GIVE_BACK = """
 SELECT lp.give_back(
-  array_agg(jsonb_populate_record(NULL::lp.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
-  true, %s
-) FROM jsonb_array_elements(%s) AS f
+  array_agg(ROW(
+    e.at, jsonb_populate_record(NULL::lp.running, e.said -> 'head'), lp.to_effect(e.said -> 'effect'), NULL,
+    e.said -> 'spent'
+  )::lp.leaving ORDER BY e.at), true, %s
+) FROM jsonb_array_elements(%s) WITH ORDINALITY AS e (said, at)
 """
 EVENTS = "DELETE FROM lp.log RETURNING kind, convert_from(data, 'UTF8')::json, seq"
-SUCCEED, HOLD, TRIP = 0, 6, 9  # kinds of lp.outcome
-UNFINISHED = (5, HOLD, 8, TRIP)
 KEYS = ("limit:a", "limit:b", "limit:ö", "breaker:c")
 PROBE = T0 * 2048
 
@@ -67,90 +67,104 @@ def telling_schema() -> Iterator[Schema]:
         yield schema
 
 
-class Fate(Struct):
-    """The part of a job's fate that concerns gates, the kind of its outcome, and what it cost in truth."""
+class Head(Struct):
+    """The part of a running job that concerns gates."""
 
     token: int
-    verdict: Verdict
-    unstarted: bool
     claimed_ms: int
     charged: list[Charge] | None
-    hold_gate: str | None = None
-    hold_until: int | None = None
-    kind: int = SUCCEED
+
+
+class End(Struct):
+    """A job that has left `running`, with its effect, and what it cost in truth."""
+
+    head: Head
+    effect: Effect
     spent: dict[str, int] | None = None
+
+
+def ended(verdict: Verdict, *charges: Charge) -> End:
+    return End(Head(1, T0, list(charges)), Effect(SUCCEEDED, "succeeded", verdict=verdict))
 
 
 CHARGES = st.builds(
     Charge, st.sampled_from(KEYS), st.booleans(), st.integers(0, 3), st.sampled_from([False, False, True])
 )
-FATES = st.builds(
-    Fate,
-    token=st.sampled_from([PROBE, PROBE + 1]),
+EFFECTS = st.builds(
+    Effect,
+    state=st.just(SUCCEEDED),
+    word=st.just("succeeded"),
     verdict=VERDICTS,
-    unstarted=st.sampled_from([False, False, True]),
-    claimed_ms=st.sampled_from([T0, T0, T0 - 5]),
-    charged=st.none() | st.lists(CHARGES, min_size=1, max_size=3, unique_by=lambda charge: charge.gate),
-    kind=st.sampled_from([SUCCEED, 1, 5, 8]),
-    spent=st.sampled_from([None, None, {}, {"": 2}, {"usd": 5}, {"": 0, "usd": 0}]),
+    refund=st.sampled_from(["nothing", "nothing", "unsaid", "all"]),
 )
-HELD = st.builds(
+HOLDING = st.builds(
     replace,
-    FATES,
-    kind=st.sampled_from([HOLD, TRIP]),
-    hold_gate=st.sampled_from(KEYS),
-    hold_until=st.integers(T0, T0 + 5_000),
+    EFFECTS,
+    gate=st.sampled_from(KEYS),
+    gate_ms=st.integers(0, 5_000),
+    trips=st.booleans(),
+)
+ENDS = st.builds(
+    End,
+    st.builds(
+        Head,
+        token=st.sampled_from([PROBE, PROBE + 1]),
+        claimed_ms=st.sampled_from([T0, T0, T0 - 5]),
+        charged=st.none() | st.lists(CHARGES, min_size=1, max_size=3, unique_by=lambda charge: charge.gate),
+    ),
+    EFFECTS | EFFECTS | HOLDING,
+    st.sampled_from([None, None, {}, {"": 2}, {"usd": 5}, {"": 0, "usd": 0}]),
 )
 
 
-def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str, Gate]:
+def expected(gates: dict[str, Gate], ends: list[End], now_ms: int) -> dict[str, Gate]:
     """The gates after these ends, one after the other."""
     gates, returned = dict(gates), dict[str, Counter[int]]()
-    for fate in fates:
-        if fate.hold_gate is not None and fate.hold_until is not None:
-            gate = gates.get(fate.hold_gate, Gate(GateRule(fate.hold_gate)))
-            shut = cut_off if fate.kind == TRIP else push_back
-            gates[fate.hold_gate] = shut(gate, fate.hold_until, fate.token, now_ms)
-        for taken in fate.charged or ():
+    for end in ends:
+        head, effect = end.head, end.effect
+        if effect.gate:
+            gate = gates.get(effect.gate, Gate(GateRule(effect.gate)))
+            shut = cut_off if effect.trips else push_back
+            gates[effect.gate] = shut(gate, now_ms + effect.gate_ms, head.token, now_ms)
+        for taken in head.charged or ():
             if (found := gates.get(taken.gate)) is not None:
-                spent, unfinished = fate.spent or {}, fate.kind in UNFINISHED
-                actual = 0 if fate.unstarted else reported_cost(found.rule, spent, unfinished=unfinished)
+                actual = actual_cost(effect, found.rule, end.spent or {})
                 beside = returned.setdefault(taken.gate, Counter())
                 gates[taken.gate] = give_back(
                     found,
                     taken,
-                    token=fate.token,
-                    verdict=fate.verdict,
-                    unstarted=fate.unstarted,
+                    token=head.token,
+                    verdict=effect.verdict,
+                    unstarted=effect.refund == "all",
                     now_ms=now_ms,
-                    charged_at_ms=fate.claimed_ms,
+                    charged_at_ms=head.claimed_ms,
                     actual_cost=actual,
                     refunded_in_this_batch=beside,
                 )
-                beside[fate.claimed_ms] += returned_us(found, taken, actual, fate.claimed_ms)
+                beside[head.claimed_ms] += returned_us(found, taken, actual, head.claimed_ms)
     return gates
 
 
 @given(
     st.dictionaries(st.sampled_from(KEYS), GATES),
-    st.lists(FATES | FATES | HELD, max_size=12),
+    st.lists(ENDS, max_size=12),
     st.sets(st.sampled_from(KEYS)),
     st.sampled_from([0, 10, 3_000]),
 )
 def test_any_ends_leave_the_gates_that_core_says(
-    schema: Schema, drawn: dict[str, Gate], fates: list[Fate], waiting: set[str], later_ms: int
+    schema: Schema, drawn: dict[str, Gate], ends: list[End], waiting: set[str], later_ms: int
 ) -> None:
     place, now_ms = Place(schema).empty(), T0 + later_ms
     gates = {}
     for key, gate in drawn.items():
-        places = sum(charge.slot for fate in fates for charge in fate.charged or () if charge.gate == key)
+        places = sum(charge.slot for end in ends for charge in end.head.charged or () if charge.gate == key)
         gates[key] = replace(gate, rule=replace(gate.rule, key=key), used=gate.used + places)
     schema.ask(STORE, now_ms, json_of([columns(gate) for gate in gates.values()]))
     schema.run("DELETE FROM lp.post")
     place.waiting(*waiting)
 
-    after = {key: marked(gates.get(key), gate, now_ms) for key, gate in expected(gates, fates, now_ms).items()}
-    schema.ask(GIVE_BACK, now_ms, json_of(fates))
+    after = {key: marked(gates.get(key), gate, now_ms) for key, gate in expected(gates, ends, now_ms).items()}
+    schema.ask(GIVE_BACK, now_ms, json_of(ends))
     assert place.stored() == after
     told = [
         (event.kind, msgspec.json.decode(event.data))
@@ -173,16 +187,16 @@ def test_any_ends_leave_the_gates_that_core_says(
 @pytest.mark.parametrize("verdicts", sorted(set(permutations(["ok", "failed", "failed"]))))
 def test_a_breaker_learns_from_ends_in_their_order(schema: Schema, verdicts: tuple[Verdict, ...]) -> None:
     place, gates = Place(schema).empty(), [Gate(GateRule(key, breaker=BreakerRule(failures=3))) for key in KEYS]
-    fates = [Fate(1, verdict, False, T0, [Charge(key) for key in KEYS]) for verdict in verdicts]
+    ends = [ended(verdict, *(Charge(key) for key in KEYS)) for verdict in verdicts]
     schema.ask(STORE, T0, json_of([columns(gate) for gate in gates]))
-    schema.ask(GIVE_BACK, T0, json_of(fates))
-    assert place.stored() == expected({gate.key: gate for gate in gates}, fates, T0)
+    schema.ask(GIVE_BACK, T0, json_of(ends))
+    assert place.stored() == expected({gate.key: gate for gate in gates}, ends, T0)
 
 
 def test_a_slow_ceiling_that_has_a_place_again_is_told(schema: Schema) -> None:
     place, gate = Place(schema).empty(), Gate(GateRule("limit:a", concurrency=4), used=2, pace=500, paced_at_ms=T0)
     schema.ask(STORE, T0, json_of([columns(gate)]))
-    schema.ask(GIVE_BACK, T0, json_of([Fate(1, "ok", False, T0, [Charge("limit:a", slot=True)])]))
+    schema.ask(GIVE_BACK, T0, json_of([ended("ok", Charge("limit:a", slot=True))]))
     assert place.posted() == ["limit:a"]
 
 

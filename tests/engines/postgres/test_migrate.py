@@ -555,7 +555,7 @@ def test_an_old_schema_is_upgraded_by_the_command_and_refused_by_the_others(
 def test_engines_that_upgrade_themselves_have_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     for word in ("--plan", "--sql"):
-        assert "is upgraded by whoever opens it" in run(capsys, "--url", url, word, code=2)
+        assert "upgrades itself when it is opened" in run(capsys, "--url", url, word, code=2)
     assert not (tmp_path / "jobs.db").exists()
     assert msgspec.json.decode(run(capsys, "--url", url, "--json"))["applied"] == []
 

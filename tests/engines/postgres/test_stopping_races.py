@@ -11,9 +11,10 @@ import pytest
 from limpet.core.endings.transition import Hold, RetryAfter, Succeed, Transition
 from limpet.core.gate import BreakerRule, GateChange, GateRule, Pause
 from limpet.core.jobs.lease import Claimed
-from limpet.stores.postgres.settle import SETTLE, columns
+from limpet.stores.postgres.settle import SETTLE
 from limpet_contract.hand import failure
 from tests.engines.postgres.places import Place, a_place, soon, start
+from tests.engines.postgres.races import settle_columns
 from tests.servers.installations import POSTGRES
 
 BREAKER: Final = GateRule("breaker:api", breaker=BreakerRule(failures=2))
@@ -92,8 +93,7 @@ async def test_a_claim_waits_for_a_settlement_that_shuts_a_gate_and_is_not_commi
     job, claimer = await one_failed(place), place.hand("claimer")
     await claimer.beat()
     with place.holding() as line:
-        ids, tokens, results, rest, spent = columns([pushed_back(job)])
-        values = ("w1", 1_000_000, ids, tokens, results, rest.decode(), spent, place.clock.now_ms)
+        values = ("w1", 1_000_000, *settle_columns([pushed_back(job)]), place.clock.now_ms)
         line.execute(place.sql(SETTLE), values)
         claim = start(claimer.ask(5))
         await place.until_waiting(1)

@@ -239,14 +239,17 @@ async def test_a_watcher_is_told_by_word_and_does_not_wait_for_its_next_look(
         assert await asyncio.wait_for(watching, LONG_S)
 
 
-async def test_a_watcher_notices_a_finish_whose_word_was_never_sent(store: SqliteStore, path: str) -> None:
+async def test_a_watcher_notices_a_finish_whose_word_was_never_sent(
+    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.enqueue([job(1)])
     watching = asyncio.ensure_future(store.watch(job(1).id, None))
     await asyncio.sleep(0)
     other = SqliteStore(path, sync="normal")
     await beat(other, "dies")
     (held,) = (await claim(other, "dies")).jobs
-    other.process.writer.after_commit = lambda: None  # as when the process is killed right after its commit
+    # As when the process is killed right after its commit.
+    monkeypatch.setattr(other.process.receiver, "send", lambda *told: False)
     await other.settle("dies", 1, [Succeed(held.id, held.token)])
     view = await asyncio.wait_for(watching, LONG_S)
     assert view is not None

@@ -98,13 +98,13 @@ class TestClaim:
 
     async def test_a_session_that_never_beat_gets_nothing(self, bench: Bench) -> None:
         id = await bench.add()
-        answer = await bench.hand("nobody").ask(5)
+        answer = await bench.hand("absent").ask(5)
         assert (answer.jobs, answer.again) == ((), False)
         assert await bench.state(id) is State.ready
 
     async def test_a_session_that_never_beat_is_told_the_time(self, bench: Bench) -> None:
-        nobody = bench.hand("nobody")
-        assert (await nobody.ask(0)).now_ms == bench.clock.now_ms
+        absent = bench.hand("absent")
+        assert (await absent.ask(0)).now_ms == bench.clock.now_ms
         assert await bench.store.sessions() == []
 
     async def test_the_engines_time_goes_on_and_is_not_behind_the_last_claim(self, bench: Bench) -> None:

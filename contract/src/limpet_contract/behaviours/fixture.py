@@ -12,7 +12,7 @@ from limpet_contract.harness import Harness
 
 @pytest_asyncio.fixture
 async def bench(engine: Harness) -> AsyncIterator[Bench]:
-    """A fresh store of the engine under test; `engine` is a fixture that whoever runs the suite provides."""
+    """A fresh store of the engine under test; the tests that run the suite provide the fixture `engine`."""
     try:
         bench = await Bench.open(engine)
         yield bench

@@ -80,7 +80,7 @@ class TestPrune:
         counts = await bench.store.count()
         assert (counts.enqueued, counts.succeeded, counts.cancelled, counts.discarded) == (9, 3, 3, 1)
         await bench.check_books()
-        await prune(bench, Retention(succeeded_ms=HOUR_MS))  # nobody says anything of single queues any more
+        await prune(bench, Retention(succeeded_ms=HOUR_MS))  # without retentions of single queues
         assert await bench.states([ids["long", "succeed"]]) == [None]
 
     async def test_what_one_queue_keeps_does_not_stop_the_others_from_going(self, bench: Bench) -> None:

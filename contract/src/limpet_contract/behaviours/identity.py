@@ -1,4 +1,4 @@
-"""Behaviours of a store's own name: whoever beats learns which store it is, and how far it has come."""
+"""Behaviours of a store's own name: a beat answers which store it is, and its newest token."""
 
 from __future__ import annotations
 

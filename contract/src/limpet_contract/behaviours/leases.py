@@ -112,7 +112,7 @@ class TestBeats:
         await bench.add()
         hand = bench.hand(ttl_ms=5_000)
         job = await hand.take()
-        bench.clock.advance(7_000)  # the store was away, and so was whoever would have swept
+        bench.clock.advance(7_000)  # the store was away, and no worker swept
         assert await bench.store.expire(now_ms=bench.clock.now_ms) == 0
         assert not (await hand.beat()).fresh
         assert (await hand.succeed(job))[0].answer == "done"
@@ -125,7 +125,7 @@ class TestBeats:
         assert await bench.sweep(20_000) == 1
 
     async def test_a_gap_takes_no_job_of_a_live_session_by_its_hard_deadline(self, bench: Bench) -> None:
-        # A suspended machine: nobody's time went by, so nobody's deadline has passed.
+        # A suspended machine: no time passed for its handlers, so no deadline has passed.
         ids = await bench.add_many(3, policy=Policy(timeout_ms=100_000, hard_timeout_ms=110_000))
         hand = bench.hand()
         await bench.sweep(10_000, hand)
@@ -195,7 +195,7 @@ class TestLeaving:
         await hand.succeed(jobs[1])
         held = await bench.store.held("w1")
         assert {(one.id, one.token, one.lost) for one in held} == {(job.id, job.token, 0) for job in (jobs[0], jobs[2])}
-        assert await bench.store.held("nobody") == []
+        assert await bench.store.held("absent") == []
 
     async def test_a_supervisor_can_hand_back_what_its_dead_child_held(self, bench: Bench) -> None:
         ids = await bench.add_many(2)

@@ -1,4 +1,4 @@
-"""Behaviours of gates that open sooner than sleeping workers were told: one of those who can go on then hears of it."""
+"""Behaviours of gates that open sooner than sleeping workers were told: one that can work then is woken."""
 
 from __future__ import annotations
 

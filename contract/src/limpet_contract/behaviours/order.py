@@ -80,7 +80,7 @@ class TestOrder:
 
         assert await ids(1, 1, 4) == [normal[0]]
         assert await ids(3, 2, 6) == [*low[:2], high[0]]
-        assert await ids(1, 5, 9) == [high[1]]  # nobody is there to pass, so nobody is passed
+        assert await ids(1, 5, 9) == [high[1]]  # no more urgent job waits, so none is passed
         assert await ids(2, 1, 1) == high[2:]
         assert await ids(10, 1, 8) == [low[2], *normal[1:], low[3]]
         assert await ids(10, 1, 8) == []

@@ -1,4 +1,4 @@
-"""Behaviours after somebody pushed back: a key that was held begins slowly, and an adaptive one learns its pace."""
+"""Behaviours after pushback: a key that was held starts slowly, and an adaptive one learns its pace."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class TestRate:
     async def test_keys_that_are_shut_all_at_once_are_set_aside_over_several_claims(
         self, bench: Bench, stop: str
     ) -> None:
-        """In one claim that would take longer than anybody waits for its answer, and be undone."""
+        """In one claim that would take longer than a caller waits for its answer, and be undone."""
         keys = [f"limit:c:{n}" for n in range(600)]
         rules = [GateRule(key, cap=1, period="day") for key in keys]
         cost = 1 if stop == "held" else 2

@@ -1,4 +1,4 @@
-"""Behaviours of reasons: whoever is cancelled with a parent is told what became of it, and why."""
+"""Behaviours of reasons: a job that is cancelled with a parent records how the parent ended, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours of time: delayed and scheduled jobs, expiry, and a future that holds nobody up."""
+"""Behaviours of time: delayed and scheduled jobs, expiry, and future jobs that delay no ready job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours against starvation: whatever floods a queue or stands at a gate, everybody else gets a turn."""
+"""Behaviours against starvation: whatever floods a queue or waits at a gate, all other jobs get a turn."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestStarvation:
         await bench.put(job("low", 8, 9), *(job("low", 8, 1) for _ in range(5)))
         for _ in range(2):
             assert [job.lane.task for job in await hand.claim(1, aged=1, most_urgent=4)] == ["urgent"]
-        # Where it is reached by priority, nobody passes it; not those behind it either.
+        # When it is reached by priority, no job passes it, and none of the jobs behind it does.
         found = await hand.claim(5, aged=2, most_urgent=4)
         assert [job.lane.task for job in found] == ["urgent"]
         budget = await bench.gate("limit:x")

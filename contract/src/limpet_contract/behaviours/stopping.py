@@ -30,7 +30,7 @@ class TestStopping:
         one, two, three, late, other = await hand.claim(5)
         assert [(await hand.fail(job, delay_ms=60_000)).shut for job in (one, two)] == [(), ()]
         assert (await hand.fail(three, delay_ms=60_000)).shut == (KEY,)
-        assert (await hand.fail(late, delay_ms=60_000)).shut == (KEY,), "it is open, whoever opened it"
+        assert (await hand.fail(late, delay_ms=60_000)).shut == (KEY,), "it is open, whichever outcome opened it"
         assert (await hand.bury(other, kind="timeout")).shut == (KEY,)
 
     async def test_of_one_settlement_every_failure_names_what_is_shut_in_the_end(self, bench: Bench) -> None:

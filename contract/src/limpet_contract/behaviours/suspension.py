@@ -1,4 +1,4 @@
-"""Behaviours of suspension: a job that sleeps or waits for an event holds nothing, spends nothing, and goes on."""
+"""Behaviours of suspension: a job that sleeps or waits for an event holds nothing, spends nothing, and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours of waiting for a limit: an opened gate wakes those who can run, so that nobody waits for ever."""
+"""Behaviours of waiting for a limit: an opened gate wakes jobs that can run, so that no job waits for ever."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class TestWakingWaiters:
 
     async def test_waiters_of_each_class_are_woken(self, bench: Bench) -> None:
         filler = await self.full(bench, "x")
-        nobody, somebody = bench.hand("x", tasks=("a",)), bench.hand("y", tasks=("b",))
+        leaving, staying = bench.hand("x", tasks=("a",)), bench.hand("y", tasks=("b",))
         await bench.add_many(3, task="a", keys=("x",), priority=0)
         second = await bench.add(task="b", keys=("x",), priority=9)
-        assert await nobody.claim(5) == []
-        assert await somebody.claim(5) == []
-        await nobody.leave()
-        await somebody.succeed(filler)
-        assert await somebody.ids(5) == [second]
+        assert await leaving.claim(5) == []
+        assert await staying.claim(5) == []
+        await leaving.leave()
+        await staying.succeed(filler)
+        assert await staying.ids(5) == [second]
 
     async def test_two_freed_slots_serve_two_waiters_though_the_first_class_has_no_worker(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:x", concurrency=2))

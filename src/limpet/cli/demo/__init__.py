@@ -23,7 +23,7 @@ SEED: Final = 7
 
 @click.option("--resume", is_flag=True, help="Finish and verify the demo that was killed here.")
 @click.option("--seed", type=int, help=f"Other customers, other mistakes ({SEED}).")
-@click.option("--scale", type=click.FloatRange(0.01, 10), help="So many times the jobs (1).")
+@click.option("--scale", type=click.FloatRange(0.01, 10), help="Multiply the number of jobs (1).")
 async def demo_body(terminal: Terminal, resume: bool, seed: int | None, scale: float | None) -> int:
     """Run the whole story on SQLite in .demo/: emails, exports, a greedy tenant, killed workers, an outage.
 
@@ -63,7 +63,7 @@ async def _run(terminal: Terminal, folder: Folder, plan: Plan) -> int:
         try:
             summary = await Driver(folder, plan, screen).run()
         except asyncio.CancelledError:
-            screen.say("interrupted; `limpet demo --resume` goes on from here")
+            screen.say("interrupted; `limpet demo --resume` continues from here")
             raise
     if terminal.json:
         terminal.answer(summary)

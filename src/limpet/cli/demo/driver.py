@@ -1,4 +1,4 @@
-"""Runs the demo's story, each act once: what is done is in the journal, so a killed driver goes on where it was."""
+"""Runs the demo's story, each act once: what is done is in the journal, so a killed driver continues where it was."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Driver:
             self._folder.note("outage.over")
             self._provider.down = False
             refused = some(self._provider.refused, "call")
-            self._screen.say(f"provider up again: the breaker let only {refused} through in vain")
+            self._screen.say(f"provider up again: the breaker admitted only {refused} through in vain")
         await self._observer.until(lambda: not self._observer.breaker_open)
 
     def _outage_was_seen(self) -> bool:
@@ -186,7 +186,7 @@ class Driver:
         self._screen.say(
             f"worker killed: SIGKILL for all of {worker.name} with {some(running, 'job')}, a power cut", "red"
         )
-        self._screen.say("nobody can hand back those jobs: they return when the lease ends, within 20 s")
+        self._screen.say("no process is left to hand back those jobs: they return when the lease ends, within 20 s")
 
     # -- the end
 

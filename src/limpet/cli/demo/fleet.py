@@ -34,7 +34,7 @@ class WorkerProcess:
         self.name = name
         self.process = process
         self.pid = process.pid
-        self.expected = False  # True: we ended it, nobody replaces it
+        self.expected = False  # True: the driver ended it, so it is not replaced
 
     def child_of(self, sessions: list[SessionView]) -> SessionView | None:
         """Its child, as the store knows it; session names carry the supervisor's pid."""
@@ -42,7 +42,7 @@ class WorkerProcess:
 
 
 class Fleet:
-    """Keeps the wanted number of workers alive, whoever kills them."""
+    """Keeps the wanted number of workers alive when workers are killed."""
 
     def __init__(self, folder: Folder, store: Store, say: Callable[[str], None]) -> None:
         self._folder = folder

@@ -91,7 +91,7 @@ class Observer:
         self.breaker_open = gate.breaker_open
         if self.breaker_open:
             self._folder.note("breaker.opened")
-            self._screen.say("breaker open: webhooks wait at no cost, everything else goes on", "yellow")
+            self._screen.say("breaker open: webhooks wait at no cost, everything else continues", "yellow")
         else:
             self._folder.note("breaker.closed")
             self._screen.say("breaker closed: one probe got through, the webhooks follow", "green")

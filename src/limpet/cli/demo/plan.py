@@ -69,7 +69,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def pdfs(self) -> tuple[Wanted, ...]:
-        """Slow exports; two ask for a template that nobody has."""
+        """Slow exports; two ask for a missing template."""
         count = self._count(120, 12)
         rng = random.Random(f"{self.seed}:pdf")
         broken = set(rng.sample(range(count), BROKEN_PDFS))
@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def rows(self) -> tuple[Wanted, ...]:
-        """The greedy tenant's rows first, then a few of everybody else's: whoever is fair serves both."""
+        """The greedy tenant's rows first, then a few of every other tenant: a fair queue serves both."""
         tenants = [GREEDY] * self._count(10_000, 400)
         tenants += [tenant for tenant in SMALL for _ in range(self._count(40, 2))]
         return tuple(

@@ -51,7 +51,7 @@ def end_with_the_driver() -> None:
 def _watch(lock: Path, supervisor: int) -> None:
     descriptor = os.open(lock, os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # returns when nobody drives any more, without polling
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # returns when the driver is gone, without polling
     finally:
         os.close(descriptor)
     if os.getppid() == supervisor:  # a worker whose supervisor died stops by itself

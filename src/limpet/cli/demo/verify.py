@@ -32,7 +32,7 @@ class Facts(Struct, frozen=True):
     runs: list[tuple[str, int]]
     breaker: Gate | None
     notes: list[dict[str, Any]]
-    leaked: int = 0  # slots that a limit counts and nobody holds, or the other way round
+    leaked: int = 0  # slots that a limit counts and no job holds, or the reverse
 
 
 class Jobs(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Effects(Struct, frozen=True):
     recorded: int
     lost: int  # succeeded without an effect
     duplicated: int  # more effects than jobs
-    unexpected: int  # of a job that did not succeed, or that nobody planned
+    unexpected: int  # of a job that did not succeed, or that was not planned
     runs: int
     repeated: int  # runs that found their effect done
     leases_run_twice: int
@@ -94,7 +94,7 @@ class DeadLetters(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The demo in numbers; `wrong` names those that should be others."""
+    """The demo in numbers; `wrong` names the numbers that are not as expected."""
 
     ok: bool
     wrong: list[str]
@@ -142,7 +142,7 @@ def verify(plan: Plan, facts: Facts) -> Summary:
         *_wrong_effects(effects),
         *_wrong_letters(plan, letters),
         *_wrong_rest(facts, workers, spells),
-        # After a kill of the driver nobody worked for a while, so waits say nothing about the order of work.
+        # After a kill of the driver no worker ran for a while, so waits say nothing about the order of work.
         *([] if resumed else _wrong_waits(waits)),
     ]
     last_at_ms = max((note["at_ms"] for note in facts.notes), default=plan.made_at_ms)
@@ -296,7 +296,7 @@ def _wrong_letters(plan: Plan, letters: DeadLetters) -> Iterator[str]:
 
 def _wrong_rest(facts: Facts, workers: Workers, spells: Sequence[Spell]) -> Iterator[str]:
     yield from _expected("attempts spent by deployments and kills", workers.attempts_spent_by_kills, 0)
-    yield from _expected("slots of limits that nobody gave back", facts.leaked, 0)
+    yield from _expected("slots of limits that were not given back", facts.leaked, 0)
     for note in facts.notes:
         if note["kind"] == "worker.terminated" and note["code"] > 0:
             yield f"exit code of a worker after SIGTERM: {note['code']}, should be 0"

@@ -126,7 +126,7 @@ def _decoded(raw: Any) -> Any:
 
 
 def codes_of(error: BaseException) -> Iterator[str]:
-    """The words by which the other side says what went wrong."""
+    """The error codes of an answer."""
     for name in ("code", "type", "sqlite_errorname"):
         said = peek(error, name)
         if isinstance(said, str):

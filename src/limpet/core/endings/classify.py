@@ -18,8 +18,8 @@ from limpet.core.endings.library_errors import (
     kind_of_sqlstate,
     kind_of_status,
 )
-from limpet.core.endings.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Outcome, Raised, SnoozeAsked
-from limpet.core.endings.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
+from limpet.core.endings.outcome import Limited, Outcome, Raised
+from limpet.core.endings.signals import JobSignal, RateLimited, held_for_ms
 from limpet.core.endings.verdict import SAYABLE, Classifier, Judgement, Kind, Rule, Verdict
 from limpet.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
 from limpet.core.limits import pushback
@@ -67,7 +67,7 @@ def _unknown(error: BaseException) -> Judgement:
 
 
 def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | None) -> Judgement:
-    """The outermost error that anybody knows decides: the user's word about it first, then the tables."""
+    """The outermost known error decides: the user's rules first, then the tables."""
     for whole in _chain(error):
         translated = peek(whole, "orig")  # SQLAlchemy's error and the driver's own are one
         parts = (whole, translated) if isinstance(translated, BaseException) else (whole,)
@@ -89,33 +89,16 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
 def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: int | None = None) -> Outcome:
     """The outcome of an attempt that raised `error`: what a signal asks for, else what the error means."""
     signal = _signal(error)
-    match signal:
-        case RetryLater():
-            return LaterAsked(signal.delay_ms, failure_of(error, "transient"))
-        case Snooze():
-            return SnoozeAsked(signal.delay_ms, signal.reason)
-        case Dead():
-            return DeadAsked(signal.reason, failure_of(error, "permanent"))
-        case Cancel():
-            return CancelAsked(signal.reason)
-        case RateLimited():
-            failure = failure_of(error, "rate_limited")
-            return Limited(_asked_ms(signal, now_ms), signal.key, message_of(signal), failure)
+    if signal is not None and (asked := signal.asks_for(error, now_ms)) is not None:
+        return asked
     judged = judge_error(error, extra, now_ms=now_ms)
     verdict, failure = judged.verdict, failure_of(error, judged.verdict.kind)
     if verdict.kind in ("rate_limited", "spent"):
         spent = verdict.kind == "spent"
-        # "Two sub-exceptions" would tell nobody who has to pay.
+        # "Two sub-exceptions" would not tell a person what has to be paid.
         said = message_of(judged.of) if isinstance(error, BaseExceptionGroup) else failure.message
         return Limited(verdict.retry_after_ms, verdict.key, said, failure, spent)
     return Raised(failure, verdict.retry_after_ms)
-
-
-def _asked_ms(limited: RateLimited, now_ms: int | None) -> int | None:
-    """How long a handler says that its key must be held."""
-    if limited.retry_at_ms is None or now_ms is None:
-        return limited.retry_after_ms
-    return max(0, limited.retry_at_ms - now_ms)
 
 
 def _signal(error: BaseException) -> JobSignal | None:
@@ -189,7 +172,7 @@ def _known(error: BaseException, now_ms: int | None) -> _Known | None:
     if isinstance(error, _REMEMBERED):
         return Verdict("permanent"), Rule("remembered", type(error).__qualname__)
     if isinstance(error, RateLimited):  # behind an error that was raised from it
-        return Verdict("rate_limited", _asked_ms(error, now_ms), error.key), Rule("name", "limpet.RateLimited")
+        return Verdict("rate_limited", held_for_ms(error, now_ms), error.key), Rule("name", "limpet.RateLimited")
     classes = classes_of(error)
     for named in classes:
         if named in BEFORE_STATUS:
@@ -223,7 +206,7 @@ def _codes(error: BaseException) -> Iterator[str]:
 
 
 def _patient(kind: Kind, error: BaseException, now_ms: int | None) -> Verdict:
-    """The verdict with the time that the other side named, where a time matters."""
+    """The verdict with the time in the answer, if a time matters."""
     if kind in ("permanent", "spent"):
         return Verdict(kind)
     return Verdict(kind, pushback.retry_after_ms(error, now_ms))

@@ -131,7 +131,7 @@ def _beyond_help(id: bytes, token: int, type_name: str, what: str, trouble: Base
 
 
 def _wait_ms(asked_ms: int) -> int:
-    """A wait that a handler asked for; one that is no wait is none."""
+    """The delay that a handler asked for; an invalid value counts as 0."""
     return bounded_ms(asked_ms) or 0
 
 
@@ -151,7 +151,7 @@ def _again(
         wait_ms = _asked_ms(function, job.attempt, error, wait_ms)
     if wait_ms is None:
         return Bury(job.id, job.token, failure)
-    # The other side's Retry-After is a lower bound, itself bounded: a broken header must not park a job for a year.
+    # The provider's Retry-After is a lower bound, itself bounded: a broken header must not park a job for a year.
     wait_ms = min(wait_ms, LONGEST_WAIT_MS)
     return RetryAfter(job.id, job.token, failure, max(wait_ms, min(least_ms, job.policy.max_held_ms)))
 
@@ -179,7 +179,7 @@ def _timeout(outcome: TimedOut) -> Failure:
 def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None) -> Transition:
     message = storable(limited.message) or "rate limited"
     if limited.spent:
-        message = f"no money or quota left: {storable(limited.message) or 'the other side says no more'}"
+        message = f"no money or quota left: {storable(limited.message) or 'the provider gave no message'}"
     buried = _held_too_long(job, message, limited.failure)
     if buried is not None:
         return buried
@@ -207,7 +207,7 @@ def pushed_gate(lane: Lane, key: str | None) -> str:
 
 
 def _held_too_long(job: Claimed, message: str, failure: Failure | None) -> Bury | None:
-    """A job that is put off for ever is work nobody sees failing: after 100 times or a day, a person looks."""
+    """A job that is put off for ever would fail unnoticed: after 100 times or a day it is dead, and a person looks."""
     policy = job.policy
     since_ms = 0 if job.held_since_ms is None else job.claimed_at_ms - job.held_since_ms
     if job.held < policy.max_held and since_ms < policy.max_held_ms:

@@ -51,9 +51,9 @@ class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
     state: int  # the code of the state that the job is in afterwards
     word: str  # how the attempt ended, in its record
     record: Record = "always"  # whether that record is kept; "again": not of a first try
-    # A job that goes on waiting is due so long from now (FOREVER_MS: never by itself); None: when it was due before.
+    # A job that still waits is due after this delay (FOREVER_MS: never by itself); None: when it was due before.
     delay_ms: int | None = None
-    events: tuple[str, ...] | None = None  # a job that goes on waiting waits for these, too, and no longer for others
+    events: tuple[str, ...] | None = None  # a job that still waits now waits for exactly these events
     unspent: bool = False  # the attempt does not count
     unstarted: bool = False  # the job can still be cancelled for not being started in time
     held: Held = "same"  # how often the job was put off: one more, or counted from none
@@ -101,9 +101,12 @@ STOPPED: Final[dict[Stopped, Otherwise]] = {
 SUCCESS: Final = Effect(SUCCEEDED, "succeeded", "again", blame=True, verdict="ok", if_cancelling="")
 
 
+NO_RESULT: Final = (None, b"null")
+
+
 def success(result: bytes | None) -> Effect:
     """The job has worked, with this result as JSON; null is none."""
-    return SUCCESS if result is None or result == b"null" else replace(SUCCESS, result=result)
+    return SUCCESS if result in NO_RESULT else replace(SUCCESS, result=result)
 
 
 def effect_of(transition: Transition) -> Effect:

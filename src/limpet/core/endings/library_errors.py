@@ -96,7 +96,7 @@ BY_CLASS: Final[dict[tuple[str, str], Kind]] = {
 }
 
 # What cannot be read or may not be done: like a mistake in the code, the next run would make it again. Like one, it is
-# known only where it is raised itself: whoever raises an error of their own from it has said what it means.
+# known only where it is raised itself: code that raises its own error from it has said what it means.
 _UNFIT: Final[dict[str, str]] = {
     "builtins": "UnicodeDecodeError PermissionError",
     "json simplejson": "JSONDecodeError",

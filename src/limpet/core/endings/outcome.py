@@ -21,7 +21,7 @@ class Completed(Struct, frozen=True, tag=True):
 
 
 class Raised(Struct, frozen=True, tag=True):
-    """The handler raised. `fatal` buries whatever the kind; `retry_after_ms` is the least wait the other side named."""
+    """The handler raised. `fatal` buries whatever the kind; `retry_after_ms` is the least wait in the answer."""
 
     failure: Failure
     retry_after_ms: int | None = None
@@ -51,7 +51,7 @@ class SnoozeAsked(Struct, frozen=True, tag=True):
 
 
 class Suspended(Struct, frozen=True, tag=True):
-    """The handler sleeps or waits for events: it goes on then, no attempt is spent and nothing has failed."""
+    """The handler sleeps or waits for events: it continues then, no attempt is spent and nothing has failed."""
 
     delay_ms: int | None  # None: not before one of the events
     events: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -21,89 +21,115 @@ class Failure(Struct, frozen=True):
     cause: str = ""  # fingerprint that groups failures of one origin
 
 
-class Succeed(Struct, frozen=True, tag=True):
-    """running → succeeded. `result` is JSON; None stands for null."""
+# How a worker counts its jobs (runtime/settings.py: WorkReport).
+Counted = Literal["succeeded", "retried", "dead", "cancelled", "released", "snoozed", "suspended", "held", "lost"]
+
+
+class _Ended(Struct, frozen=True):
+    """What all transitions have: the job and its token; and for people, the same for all of a kind."""
+
+    counted: ClassVar[Counted]  # in the report of the worker
+    event: ClassVar[str]  # in its log
+    then: ClassVar[str] = "ends"  # what becomes of the job, told to a person who asks what an error means
 
     id: bytes
     token: int
+
+
+class Succeed(_Ended, frozen=True, tag=True):
+    """running → succeeded. `result` is JSON; None stands for null."""
+
+    counted = "succeeded"
+    event = "job succeeded"
+
     result: bytes | None = None
 
 
-class RetryAfter(Struct, frozen=True, tag=True):
+class RetryAfter(_Ended, frozen=True, tag=True):
     """running → scheduled (ready when the delay is 0): this attempt failed and counts."""
 
-    id: bytes
-    token: int
+    counted = "retried"
+    event = "job failed, will retry"
+
     failure: Failure
     delay_ms: int
 
 
-class Bury(Struct, frozen=True, tag=True):
+class Bury(_Ended, frozen=True, tag=True):
     """running → dead: for a person to look at."""
 
-    id: bytes
-    token: int
+    counted = "dead"
+    event = "job dead"
+
     failure: Failure
 
 
-class Drop(Struct, frozen=True, tag=True):
+class Drop(_Ended, frozen=True, tag=True):
     """running → cancelled, with its dependents."""
 
-    id: bytes
-    token: int
+    counted = "cancelled"
+    event = "job cancelled"
+    then = "cancelled, with its dependents"
+
     reason: str
 
 
-class Release(Struct, frozen=True, tag=True):
+class Release(_Ended, frozen=True, tag=True):
     """running → ready, at the front, attempt unspent. Unstarted jobs also get their rate tokens back."""
 
-    id: bytes
-    token: int
+    counted = "released"
+    event = "job handed back"
+
     started: bool = False
 
 
-class Snooze(Struct, frozen=True, tag=True):
+class Snooze(_Ended, frozen=True, tag=True):
     """running → scheduled, attempt unspent; counted apart (Policy.max_held)."""
 
-    id: bytes
-    token: int
+    counted = "snoozed"
+    event = "job snoozed"
+    then = "runs again after the time that it names, its attempt unspent; dead after 100 times or 24h"
+
     delay_ms: int
     reason: str = ""
 
 
-class Suspend(Struct, frozen=True, tag=True):
+class Suspend(_Ended, frozen=True, tag=True):
     """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for events.
 
-    It goes on after `delay_ms` (0: ready at once; None: never by itself, it is due at FOREVER_MS), or as soon as one of
+    It continues after `delay_ms` (0: ready now; None: never by itself, it is due at FOREVER_MS), or as soon as one of
     `events` is signalled; one that was signalled before makes it ready at once. What it waits for is noted, as
     Note("waiting", event, b"<due_at_ms>") each: the only notes of that kind, until it suspends again or is woken.
     """
 
-    id: bytes
-    token: int
+    counted = "suspended"
+    event = "job suspended"
+
     delay_ms: int | None
     events: tuple[str, ...] = ()
 
 
-class Hold(Struct, frozen=True, tag=True):
-    """running → ready at the front, attempt unspent, and `gate` admits nobody for `delay_ms`.
+class Hold(_Ended, frozen=True, tag=True):
+    """running → ready at the front, attempt unspent, and `gate` admits no job for `delay_ms`.
 
     With `trips` the gate opens as a breaker does: after the time one job probes it.
     """
 
-    id: bytes
-    token: int
+    counted = "held"
+    event = "job rate limited"
+
     gate: str
     delay_ms: int
     reason: str = ""
     trips: bool = False
 
 
-class Lose(Struct, frozen=True, tag=True):
+class Lose(_Ended, frozen=True, tag=True):
     """running → ready at the front with one more loss, or dead when `proven` guilty or lost too often."""
 
-    id: bytes
-    token: int
+    counted = "lost"
+    event = "job lost its process"
+
     proven: bool = False
     reason: str = ""
 
@@ -116,7 +142,7 @@ Answer = Literal["done", "stale", "gone"]
 class Settled(Struct, frozen=True, omit_defaults=True):
     """What became of one transition: done; stale (the job is not under that token); gone (no such job).
 
-    `shut` are the gates at which it counted as a failure, or that it held, and that are shut now: nobody may start
+    `shut` are the gates at which it counted as a failure, or that it held, and that are shut now: no job may start
     under them, not even a job that was claimed before.
     """
 

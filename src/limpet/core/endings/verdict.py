@@ -16,14 +16,14 @@ MEANING: Final[dict[Kind, str]] = {
     "transient": "another try may help",
     "permanent": "no retry can help",
     "timeout": "it took too long; another try may help",
-    "rate_limited": "the other side asks us to slow down",
+    "rate_limited": "the provider asks for a lower rate",
     "spent": "the account has no money or quota left",
     "cancelled": "something inside the handler was cancelled; another try may help",
 }
 
 
 class Verdict(Struct, frozen=True):
-    """What an error means; `retry_after_ms` when the other side named a time, `key` the limit it speaks of."""
+    """What an error means; `retry_after_ms` if the answer named a time, `key` the limit it is about."""
 
     kind: Kind
     retry_after_ms: int | None = None

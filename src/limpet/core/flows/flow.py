@@ -307,7 +307,7 @@ def _has_begun(view: JobView) -> bool:
 
 
 def is_key_of_copy(key: str) -> bool:
-    """True for a unique key that was made for the copy of a node, and is nobody's own."""
+    """True for a unique key that was made for the copy of a node, not given by a user."""
     return key.startswith(_AGAIN)
 
 

@@ -260,7 +260,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Asking(Struct, frozen=True):
-    """An approval that a job has asked for and nobody has decided on."""
+    """An approval that a job has asked for and that is not decided."""
 
     event: str
     question: str

@@ -79,7 +79,7 @@ class Lane(Struct, frozen=True, dict=True):
         """The gates that stop only this lane."""
         return tuple(f"limit:{key}" for key in self.keys)
 
-    @property
+    @cached_property
     def limited(self) -> bool:
         """True when a limit or a breaker rules this lane: its jobs are claimed only for a free slot."""
         return bool(self.limits or self.keys or self.breaker)

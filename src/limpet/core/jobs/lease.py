@@ -130,7 +130,7 @@ class Signal(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """A store's answer to a claim; empty is a value.
 
-    `next_at_ms`: nothing can become ready before; when that changes, one of those who sleep for it is woken.
+    `next_at_ms`: nothing can become ready before; when that changes, one sleeping session is woken.
     """
 
     jobs: tuple[Claimed, ...]

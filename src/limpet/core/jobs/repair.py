@@ -19,7 +19,7 @@ class Difference(Struct, frozen=True):
     """One thing that the books say, and what the records say of it.
 
     count: jobs of a queue and task in a state, or of a tenant that wait in a queue. total: a sum that only grows.
-    slots, probe: what a gate counts as taken. lease, index: so many entries are wrong, and none should be.
+    slots, probe: what a gate counts as taken. lease, index: the number of wrong entries; the right number is 0.
     vanished: jobs that left traces and no record. unreadable: jobs whose records cannot be read, and that are not in
     the dead letters.
     """
@@ -32,7 +32,7 @@ class Difference(Struct, frozen=True):
 
 
 def wrong(kind: Kind, what: str, ids: Iterable[bytes] = (), count: int | None = None) -> list[Difference]:
-    """So many entries that are wrong, as one difference; none when there are none."""
+    """These wrong entries as one difference; none without entries."""
     jobs = tuple(ids)
     found = len(jobs) if count is None else count
     return [Difference(kind, what, found, 0, jobs[:NAMED])] if found else []

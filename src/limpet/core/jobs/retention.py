@@ -49,7 +49,7 @@ _STATES: Final = (State.succeeded, State.cancelled, State.dead)
 
 
 def keep_of(given: Keep, *, what: str) -> dict[State, int | None]:
-    """What somebody says of one queue: seconds or text such as "7d" by state; None or "forever" is for ever.
+    """The retention of one queue: seconds or text such as "7d" by state; None or "forever" is for ever.
 
     >>> keep_of({"succeeded": "1h", "dead": None}, what="keep")[State.succeeded]
     3600000
@@ -69,7 +69,7 @@ def keep_of(given: Keep, *, what: str) -> dict[State, int | None]:
 
 
 def control_of(kind: str, queue: str, states: States) -> Control:
-    """The record that a store keeps; of no states: nobody says anything any more."""
+    """The record that a store keeps; without states: the queue has no retention of its own."""
     return Control(kind, queue, msgspec.json.encode(Said.of(states)))
 
 
@@ -96,7 +96,7 @@ def merged(*sources: Mapping[str, States]) -> dict[str, dict[State, int | None]]
 
 
 class Walk(Struct, frozen=True):
-    """One look at all jobs that ended in a state, for those of one queue, or of all that nobody speaks of."""
+    """One look at all jobs that ended in a state, for one queue, or for all queues without a retention of their own."""
 
     name: str
     state: State
@@ -110,7 +110,7 @@ class Walk(Struct, frozen=True):
 
 
 def walks(state: State, keep_ms: int | None, queues: Mapping[str, int | None]) -> Iterator[Walk]:
-    """The walks over jobs that ended so. A queue of which nobody speaks any more makes the common one begin anew."""
+    """The walks over jobs that ended so. If a queue loses its own retention, the common walk begins again."""
     for queue, own_ms in sorted(queues.items()):
         if own_ms is not None:
             yield Walk(f"{state.value}:{queue}", state, own_ms, queue)

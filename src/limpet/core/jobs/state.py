@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 
@@ -17,7 +18,7 @@ class State(StrEnum):
     dead = "dead"  # in the dead-letter queue, waiting for a person
     cancelled = "cancelled"  # expired is a cancelled with that reason
 
-    @property
+    @cached_property
     def code(self) -> int:
         """The small integer that SQL engines store."""
         return _CODES[self]

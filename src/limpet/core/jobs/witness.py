@@ -31,7 +31,7 @@ class Change(Struct, frozen=True):
         """What happened."""
         if self.kind == "other":
             names = f"its name was {self.before.store} and is {self.now.store}"
-            return f"another store answers here than before: it was emptied, made anew or replaced ({names})"
+            return f"another store answers here than before: it was emptied, created again or replaced ({names})"
         seen, left = (iso(each.token // TOKENS_PER_MS) for each in (self.before, self.now))
         return f"the store was set back: it had given out a lease at {seen}, and knows of none after {left}"
 

@@ -22,7 +22,7 @@ class Account(Struct, frozen=True):
 
     @property
     def leaked(self) -> int:
-        """Slots that nobody holds and that count as taken; below zero, slots that are held and do not count."""
+        """Slots that count as taken and that no job holds; below zero, held slots that do not count."""
         return self.gate.used - self.slots
 
     @property
@@ -32,7 +32,7 @@ class Account(Struct, frozen=True):
 
     @property
     def stuck(self) -> bool:
-        """True when the gate waits for a probe that nobody runs."""
+        """True when the gate waits for a probe that does not run."""
         return self.gate.probe_token != 0 and not self.probed
 
 

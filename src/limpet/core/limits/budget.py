@@ -130,7 +130,5 @@ def checked_cap(unit: str, value: object, *, what: str) -> int:
     scale = MICRO if unit == MONEY else 1
     cap = amount_of(unit, value, what=what, most=_MOST_CAP // scale)
     if cap < 1:
-        raise InvalidOption(
-            f"{what}={value!r} admits nobody", fix="use a positive number; to stop the jobs, pause them"
-        )
+        raise InvalidOption(f"{what} must be a positive number, got {value!r}", fix="to stop the jobs, pause them")
     return cap

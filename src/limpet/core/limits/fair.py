@@ -1,4 +1,4 @@
-"""Decides how a batch is shared between those who wait their turn: round robin with weights, no floats."""
+"""Decides how a batch is shared between waiting members: round robin with weights, no floats."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Turn(Struct, frozen=True):
 def share(count: int, ring: Sequence[Turn]) -> list[int]:
     """How many of `count` jobs each participant gets, in ring order (least recently served first).
 
-    The first pass gives what is left of interrupted turns, later passes whole turns, so nobody is
-    served twice before everybody was served once.
+    The first pass gives what is left of interrupted turns, later passes whole turns, so no member is
+    served twice before every member was served once.
     """
     given = [0] * len(ring)
     for index, turn in enumerate(ring):
@@ -47,7 +47,7 @@ class Place(Struct, frozen=True):
 def places(ring: Sequence[Turn], served: Sequence[int]) -> list[Place]:
     """Who stands where after `served`, in the order in which those that move take their new turns.
 
-    A turn cut short keeps its place and its remainder. Of those whose turn is over, whoever had fewer
+    A turn cut short keeps its place and its remainder. Of the members whose turn is over, the one with fewer
     turns in the batch comes first: it is the one whose turn is next, perhaps with a part of it taken.
     """
     kept: list[Place] = []

@@ -148,7 +148,7 @@ def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its
 class Breaker:
     """Cuts a failing dependency off: opens after `failures` within `within` seconds, then probes with one job.
 
-    A success between them starts the count anew; with `rate` it is the share of failed calls that counts instead.
+    A success between them resets the count; with `rate` it is the share of failed calls that counts instead.
 
     >>> Breaker(failures=3).rule("email.send").key
     'breaker:email.send'

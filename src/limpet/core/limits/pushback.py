@@ -22,15 +22,15 @@ _GO_MS: Final = {
 # OpenAI and its like name a bucket, GitHub and others have one without a name, Anthropic puts the name first.
 _RESET: Final = re.compile(r"(?:x-)?ratelimit-reset(?:-[\w-]+)?|anthropic-[\w-]+-reset")
 _ALLOWED: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
-_LONGEST_LESSON_MS: Final = 3_600_000  # an answer that was no error stops nobody for longer
+_LONGEST_LESSON_MS: Final = 3_600_000  # an answer that is not an error holds a gate no longer than this
 _MINUTE_US: Final = 60_000_000
-_SINCE_1970_S: Final = 1_000_000_000  # nobody asks for thirty years: such a number names an instant
+_SINCE_1970_S: Final = 1_000_000_000  # no provider asks for thirty years: such a number is an instant
 _ITEMS: Final = 20  # of a list of details
 _DEPTH: Final = 4
 
 
 class Lesson(Struct, frozen=True):
-    """What an answer teaches of the other side's limits."""
+    """What an answer says about the provider's limits."""
 
     hold_ms: int = 0  # nothing is left before that
     per_minute: int | None = None  # requests that it allows
@@ -45,7 +45,7 @@ def lesson_of(said: object, now_ms: int | None = None) -> Lesson:
 
 
 def ceiling_of(rule: GateRule, per_minute: int) -> int | None:
-    """How fast a gate may go when the other side allows so much, in thousandths; None when it does not adapt.
+    """How fast a gate may go when the provider allows this rate, in thousandths; None when it does not adapt.
 
     What is allowed beyond the declared rate changes nothing: some name what they allow per day.
     """

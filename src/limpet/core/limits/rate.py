@@ -1,4 +1,4 @@
-"""Decides what a rate, a burst or a ceiling means that somebody wrote down, and whether it can be kept."""
+"""Decides what a written rate, burst or ceiling means, and whether it can be stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def checked_ceiling(number: object, *, what: str) -> int:
 
 
 def checked_burst(burst: int | None, count: int, interval_us: int, *, what: str) -> int:
-    """How many may go at once at a rate of `count` tokens, one per interval: as many, unless somebody says so."""
+    """How many may start together at a rate of `count` tokens: the same number, unless a burst is given."""
     most = count if burst is None else checked_ceiling(burst, what=what)
     if most > _MOST_BUCKET:
         raise InvalidOption(f"{what} lets more go at once than can be counted", fix=f"use a burst up to {_MOST:,}")
@@ -53,7 +53,7 @@ def parse_rate(text: str, *, what: str = "rate") -> tuple[int, int]:
         )
     count = int(match[1])
     if count < 1:
-        raise InvalidOption(f"{what}={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
+        raise InvalidOption(f"{what} must admit 1 or more, got {text!r}", fix="to stop the jobs, pause them")
     period_us = _period_us(match)
     if period_us > count * _SLOWEST_US:
         raise InvalidOption(f"{what}={text!r} is slower than one a year", fix="use a schedule instead of a limit")

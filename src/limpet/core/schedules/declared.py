@@ -25,7 +25,7 @@ def redeclared(
     older version of the code, and returns only when no live worker declares what replaced it (`alive` are the
     fingerprints that they declare for this name): after a rollback, not during a deployment. Who does not live (a
     worker that is still starting) replaces nothing that live workers declare, for they would take it for a rollback,
-    and nothing that a person added, for nobody would be told.
+    and nothing that a person added, because that person would not be told.
     """
     word = code.fingerprint
     if stored is None:

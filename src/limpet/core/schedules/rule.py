@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from limpet.core.schedules import words
+from limpet.core.schedules import schedule_text
 from limpet.core.schedules.cron import CronTicks
 from limpet.core.schedules.expression import Expression
 from limpet.core.schedules.zone import Zone
@@ -91,7 +91,7 @@ class CronRule(Rule, frozen=True, tag="cron"):
         >>> CronRule("0 9 * * MON-FRI", "Europe/Berlin").describe()
         'every weekday at 09:00 Europe/Berlin'
         """
-        return words.of_expression(self.ticks.expression, self.tz)
+        return schedule_text.of_expression(self.ticks.expression, self.tz)
 
 
 class EveryRule(Rule, frozen=True, tag="every"):
@@ -109,7 +109,7 @@ class EveryRule(Rule, frozen=True, tag="every"):
         >>> EveryRule(90_000).describe()
         'every 1 minute 30 seconds'
         """
-        return words.of_interval(self.every_ms, self.anchor_at_ms)
+        return schedule_text.of_interval(self.every_ms, self.anchor_at_ms)
 
 
 class OnceRule(Rule, frozen=True, tag="once"):
@@ -126,7 +126,7 @@ class OnceRule(Rule, frozen=True, tag="once"):
         >>> OnceRule(0).describe()
         'once at Thu 1970-01-01 00:00 UTC'
         """
-        return f"once at {words.of_instant(self.at_ms, Zone('UTC'))}"
+        return f"once at {schedule_text.of_instant(self.at_ms, Zone('UTC'))}"
 
 
 AnyRule = CronRule | EveryRule | OnceRule

@@ -54,7 +54,7 @@ class Cron(When):
     """Runs at the times of a cron expression: five fields, or six with the seconds first, or an alias.
 
     Clock changes: "at 02:30" runs once a day, at the jump when that time is left out, the first time when it comes
-    twice; "every 15 minutes" (minute or hour begin with `*`) goes on every 15 minutes.
+    twice; "every 15 minutes" (minute or hour begin with `*`) continues every 15 minutes.
 
     >>> Cron("0 9 * * MON-FRI", tz="Europe/Berlin").describe()
     'every weekday at 09:00 Europe/Berlin'

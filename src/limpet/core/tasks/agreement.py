@@ -22,7 +22,7 @@ class Said(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """Two tasks (or one, twice) say different things of one gate: whoever enqueued last would decide."""
+    """Two tasks (or one, twice) declare one gate differently: the newest enqueue would decide."""
 
     first: Said
     other: Said

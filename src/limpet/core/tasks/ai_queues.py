@@ -90,5 +90,5 @@ def _factor(what: str, factor: float) -> float:
 
 def _ceiling(what: str, ceiling: int | None) -> int | None:
     if ceiling is not None and (isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1):
-        raise InvalidOption(f"{what}={ceiling!r} admits nobody", fix="use 1 or more, or None for no ceiling")
+        raise InvalidOption(f"{what} must be 1 or more, got {ceiling!r}", fix="use None for no limit")
     return ceiling

@@ -239,18 +239,6 @@ def decode_json(raw: bytes | None) -> Any:
         ) from error
 
 
-def encode_result(value: Any, max_bytes: int = MAX_BYTES, *, allow_bytes: bool = False) -> bytes | None:
-    """JSON of what a handler returned; None stands for null."""
-    if value is None:
-        return None
-    raw = encode(value, "the result")
-    if type(value) not in PLAIN:
-        looked_into(value, "the result", allow_bytes=allow_bytes)
-    if len(raw) > max_bytes:
-        raise too_large(len(raw), max_bytes, "the result", "return an id or a URL of what you stored elsewhere")
-    return raw
-
-
 def encode_checkpoint(value: Any, max_bytes: int = MAX_BYTES) -> bytes:
     """JSON of what a handler saves for its next attempt."""
     raw = encode(value, "the checkpoint")

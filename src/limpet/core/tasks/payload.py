@@ -22,7 +22,6 @@ from limpet.core.tasks.codec import (
     encode_arguments,
     encode_json,
     encode_placed,
-    encode_result,
     from_json,
     looked_into,
     refusal,
@@ -30,7 +29,7 @@ from limpet.core.tasks.codec import (
 )
 from limpet.core.tasks.naming import did_you_mean
 
-__all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result", "refuse_look_alikes_in"]
+__all__ = ["Parameter", "Signature", "canonical", "decode_json", "refuse_look_alikes_in"]
 
 _AT: Final = re.compile(r"^(?P<why>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 
@@ -267,8 +266,18 @@ class Signature:
     # -- results
 
     def encode_result(self, value: Any, max_bytes: int = MAX_BYTES) -> bytes | None:
-        """JSON of what the function returned."""
-        return encode_result(value, max_bytes, allow_bytes=self._returns_bytes)
+        """JSON of what the function returned; None stands for null."""
+        if value is None:
+            return None
+        try:
+            raw = encode_json(value)
+        except Exception as error:
+            raise refusal(value, "the result", error) from error
+        if type(value) not in PLAIN:
+            looked_into(value, "the result", allow_bytes=self._returns_bytes)
+        if len(raw) > max_bytes:
+            raise too_large(len(raw), max_bytes, "the result", "return an id or a URL of what you stored elsewhere")
+        return raw
 
     def decode_result(self, raw: bytes | None) -> Any:
         """A result rebuilt from the return annotation; plain JSON when it does not fit."""

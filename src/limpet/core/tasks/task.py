@@ -93,7 +93,7 @@ class TaskSpec:
     steps: StepsOption = "in-order"
     on_lost_lease: OnLostLease | None = None  # None: stop under a limit of one
     queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
-    # Limits, then budgets: the order of their gates in a lane, whoever builds it.
+    # Limits, then budgets: the order of their gates in a lane, in every caller.
     ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
     _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
@@ -191,7 +191,7 @@ class TaskSpec:
         return _new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
 
     def must_stop(self, together: int) -> bool:
-        """Whether a handler stops before its lease may be lost, where so many may run at once (0: any number)."""
+        """Whether a handler stops before its lease may be lost, if `together` jobs may run at once (0: any)."""
         return together == 1 if self.on_lost_lease is None else self.on_lost_lease == "stop"
 
     def learns(self, lane: Lane) -> str | None:

@@ -62,7 +62,7 @@ def _text_ms(text: str, what: str) -> float:
 
 
 def instant_ms(moment: datetime, *, what: str = "at") -> int:
-    """Milliseconds since 1970 of an aware datetime; a naive one is refused, since nobody knows its zone."""
+    """Milliseconds since 1970 of an aware datetime; a naive one is refused, since its zone is unknown."""
     if not isinstance(moment, datetime):
         raise InvalidOption(f"{what}={moment!r} is not a datetime", fix="pass an aware datetime")
     if moment.tzinfo is None or moment.utcoffset() is None:

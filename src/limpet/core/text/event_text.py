@@ -40,7 +40,7 @@ def facts_of(entry: Entry) -> dict[str, Any]:
 
 
 def is_alarming(entry: Entry) -> bool:
-    """Whether somebody should look: money runs out, or something was cut off."""
+    """Whether a person should look: money runs out, or a breaker opened."""
     return entry.kind.startswith("budget.") or entry.kind == "breaker.opened"
 
 
@@ -56,7 +56,7 @@ def event_text(entry: Entry) -> str:
         return entry.kind
     kind, _, name = facts.gate.partition(":")
     unit, period, base = base_of(name)
-    until = "someone resets it" if facts.until_ms >= FOREVER_MS else iso(facts.until_ms)
+    until = "it is reset" if facts.until_ms >= FOREVER_MS else iso(facts.until_ms)
     match entry.kind:
         case "breaker.opened" if kind == "breaker":
             return f"breaker {name} opened until {until}"

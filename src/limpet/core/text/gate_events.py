@@ -12,7 +12,7 @@ from limpet.core.gate import Gate, budget_left
 from limpet.core.jobs.view import Entry
 
 MARKS: Final = {1: 50, 2: 80, 4: 100}  # percent of a budget, by the bit of Gate.told that says so
-SHORT: Final = 8  # and the bit for one that somebody waits for
+SHORT: Final = 8  # and the bit for a budget with a waiting job
 
 
 def news(before: Gate | None, after: Gate, now_ms: int) -> Iterator[Entry]:

@@ -59,7 +59,7 @@ SELECT source, batch, seqs, set_config('idle_in_transaction_session_timeout', $2
 FROM limpet_outbox_relay WHERE namespace = $1 FOR UPDATE SKIP LOCKED;
 
 -- name: rows
--- Rows by seq; those that somebody removed meanwhile are missing.
+-- Rows by seq; rows removed meanwhile are missing.
 SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - created_at_ms
 FROM limpet_outbox WHERE seq = ANY($1::bigint[]) ORDER BY seq;
 

@@ -48,7 +48,7 @@ UPDATE limpet_outbox_relay SET source = ?2 WHERE namespace = ?1;
 SELECT source, batch, seqs FROM limpet_outbox_relay WHERE namespace = ?1;
 
 -- name: rows
--- Rows by seq; those that somebody removed meanwhile are missing.
+-- Rows by seq; rows removed meanwhile are missing.
 SELECT seq, id, queue, task, job, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - created_at_ms
 FROM limpet_outbox WHERE seq IN (SELECT value FROM json_each(?1)) ORDER BY seq;
 

@@ -16,9 +16,8 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, IfParentFails, Job, Lane, OnDuplicate, Policy, Unique
 from limpet.core.jobs.state import STATES
-from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
-from limpet.stores.packed import Extra, encode_extra, is_plain
+from limpet.stores.packed import Extra, check_size, encode_extra, is_plain
 from limpet.stores.postgres.gates import rules_json
 from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.trouble import usage_error

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from limpet.core.errors import SchemaOutdated
-from limpet.stores.postgres.names import with_numbers
+from limpet.stores.postgres.names import resolve
 
 FOLDER: Final = Path(__file__).with_name("sql")
 
@@ -168,7 +168,7 @@ def fits(layout: Layout, schema: str) -> None:
 def _read(path: Path) -> str:
     """The text of a file with a number for each name."""
     try:
-        return with_numbers(path.read_text())
+        return resolve(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
 

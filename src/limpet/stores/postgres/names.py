@@ -1,4 +1,4 @@
-"""Names the numbers in statements: `:READY` in SQL stands for the number that the tables hold.
+"""Names the numbers and effects in statements: `:READY` in SQL stands for the number that the tables hold.
 
 A name is replaced when a statement is read, so it costs nothing on the server. The numbers are stored: a name may be
 added here, and no name ever gets another number.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
+
+from limpet.core.endings.effect import BLANK, COUNT, MADE, SESSION, STOPPED
 from limpet.core.gate import FOREVER_MS, FULL_PACE, MOST, RAMP_JOBS, UNLIMITED
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES
@@ -47,8 +50,6 @@ NAMES: Final[dict[str, int]] = {
     # What a failed parent means to its child, and a held key to a new job.
     **_numbered("IF_FAILED_CANCEL IF_FAILED_RUN IF_FAILED_WAIT"),
     **_numbered("EXISTING REPLACE DEBOUNCE"),
-    # The kinds of transitions; TRIP is a Hold that opens the gate, UNSTARTED a Drop of a job that had not started.
-    **_numbered("SUCCEED RETRY_AFTER BURY DROP RELEASE SNOOZE HOLD LOSE SUSPEND TRIP UNSTARTED"),
     # Where a charge of `running.charged` has what.
     **_numbered("CHARGE_GATE CHARGE_SLOT CHARGE_COST CHARGE_PROBE CHARGE_CONCURRENCY"),
     # Answers of verbs, by job.
@@ -78,16 +79,33 @@ NAMES: Final[dict[str, int]] = {
     "TOKENS_PER_MS": 2048,  # as many leases a claim can give in one instant
 }
 
+
+def _quoted(value: object) -> str:
+    """A text, or what JSON says of another value, as a literal of SQL."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return "'" + text.replace("'", "''") + "'"
+
+
+# Effects that core has made beforehand, as JSON, and the places in their texts that only a store can fill in.
+EFFECTS: Final[dict[str, str]] = {
+    **{f"EFFECT_{name.upper()}": _quoted(effect) for name, effect in MADE.items()},
+    "EFFECT_BLANK": _quoted(BLANK),
+    "EFFECTS_STOPPED": _quoted(STOPPED),
+    "COUNT": _quoted(COUNT),
+    "SESSION": _quoted(SESSION),
+}
+
 _NAME: Final = re.compile(r"(?<![:\w]):([A-Z][A-Z0-9_]*)\b")
+_STAND_FOR: Final = {**{name: str(number) for name, number in NAMES.items()}, **EFFECTS}
 
 
-def with_numbers(sql: str) -> str:
-    """The SQL with a number for each name; a name that is not known is an error."""
-    return _NAME.sub(_number, sql)
+def resolve(sql: str) -> str:
+    """The SQL with what its names stand for; a name that is not known is an error."""
+    return _NAME.sub(_stands_for, sql)
 
 
-def _number(found: re.Match[str]) -> str:
-    number = NAMES.get(found.group(1))
-    if number is None:
-        raise ValueError(f"{found.group(0)} is no name of a number; the names are in {__name__}.NAMES")
-    return str(number)
+def _stands_for(found: re.Match[str]) -> str:
+    text = _STAND_FOR.get(found.group(1))
+    if text is None:
+        raise ValueError(f"{found.group(0)} stands for nothing; the names are in {__name__}")
+    return text

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.transition import (
-    Bury,
-    Drop,
-    Failure,
-    Hold,
-    Lose,
-    Release,
-    RetryAfter,
-    Settled,
-    Snooze,
-    Succeed,
-    Suspend,
-    Transition,
-)
+from limpet.core.endings.effect import NO_RESULT, effect_of
+from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.callers import caller_of
 from limpet.stores.postgres.enqueue import NameOf, check_caller
-from limpet.stores.postgres.wire import clean, clean_json, in_schema
+from limpet.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
 
 SETTLE: Final = """SELECT * FROM lp.settle_1(
-  %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::jsonb, %b::bigint
+  %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb[], %b::jsonb[], %b::bigint
 )"""
 SAVE: Final = "SELECT lp.save_1(%b::bytea, %b::bigint, %b::text, %b::text, %b::bytea, %b::bigint)"
 SETTLE_ON: Final = "SELECT lp.settle_on_1($1::bytea, $2::bigint, $3::bytea, $4::bigint)"
 
 NO_TOKEN: Final = -1  # no lease has it
 LAST_TOKEN: Final = (1 << 53) - 1
-LAST_MS: Final = 1 << 52  # beyond it a time is "never"
 MOST_SPENT: Final = 1 << 53  # of any unit, by one job
 
 # A code of the function's answer → what it means.
@@ -51,70 +38,7 @@ ANSWERS: Final = {
 }
 SUCCEEDED: Final = ANSWERS[State.succeeded.code]
 
-_encode = msgspec.json.Encoder().encode
 _shut_gates = msgspec.json.Decoder(list[tuple[int, tuple[str, ...]]]).decode
-
-
-def _failed(failure: Failure) -> dict[str, object]:
-    return {
-        "f_kind": failure.kind,
-        "f_type": clean(failure.type),
-        "f_message": clean(failure.message),
-        "f_traceback": clean(failure.traceback),
-        "f_cause": clean(failure.cause),
-    }
-
-
-def _retry(t: RetryAfter) -> dict[str, object]:
-    return {"kind": 1, "delay_ms": min(t.delay_ms, LAST_MS), **_failed(t.failure)}
-
-
-def _bury(t: Bury) -> dict[str, object]:
-    return {"kind": 2, **_failed(t.failure)}
-
-
-def _drop(t: Drop) -> dict[str, object]:
-    return {"kind": 3, "reason": clean(t.reason)}
-
-
-def _release(t: Release) -> dict[str, object]:
-    return {"kind": 4, "started": t.started}
-
-
-def _snooze(t: Snooze) -> dict[str, object]:
-    return {"kind": 5, "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
-
-
-def _suspend(t: Suspend) -> dict[str, object]:
-    delay_ms = None if t.delay_ms is None else min(t.delay_ms, LAST_MS)
-    events = msgspec.json.encode([clean(event) for event in t.events]).decode() if t.events else None
-    return {"kind": 8, "delay_ms": delay_ms, "gate": events}
-
-
-def _hold(t: Hold) -> dict[str, object]:
-    return {
-        "kind": 9 if t.trips else 6,
-        "gate": clean(t.gate),
-        "delay_ms": min(t.delay_ms, LAST_MS),
-        "reason": clean(t.reason),
-    }
-
-
-def _lose(t: Lose) -> dict[str, object]:
-    return {"kind": 7, "proven": t.proven, "reason": clean(t.reason)}
-
-
-# The fields of lp.outcome that each has.
-_FIELDS: Final[dict[type, Callable[[Any], dict[str, object]]]] = {
-    RetryAfter: _retry,
-    Bury: _bury,
-    Drop: _drop,
-    Release: _release,
-    Snooze: _snooze,
-    Suspend: _suspend,
-    Hold: _hold,
-    Lose: _lose,
-}
 
 
 async def settle(
@@ -136,24 +60,26 @@ async def settle(
 def columns(
     transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT
 ) -> tuple[Any, ...]:
-    """Transitions as the function takes them: ids, tokens, results, all but successes as JSON, and what each cost."""
+    """Transitions as the function takes them: ids, tokens, results, the effects of all but successes, and costs."""
     tokens = [transition.token for transition in transitions]
     if min(tokens) < 0 or max(tokens) > LAST_TOKEN:
         tokens = [token if 0 <= token <= LAST_TOKEN else NO_TOKEN for token in tokens]
     results: list[bytes | None] = []
-    rest: list[dict[str, object]] = []
-    for at, transition in enumerate(transitions, 1):
-        if type(transition) is Succeed:
-            results.append(None if transition.result == b"null" else transition.result)
+    effects: list[bytes | None] = []
+    for transition in transitions:
+        if type(transition) is Succeed:  # by far the most common end, and known to the function
+            results.append(None if transition.result in NO_RESULT else transition.result)
+            effects.append(None)
         else:
-            results.append(None)
-            rest.append({"at": at, **_FIELDS[type(transition)](transition)})
+            effect = effect_of(transition)
+            results.append(effect.result)
+            effects.append(clean_json(effect if effect.result is None else replace(effect, result=None)))
     return (
         [transition.id for transition in transitions],
         tokens,
         results if any(results) else None,
-        _encode(rest) if rest else None,
-        clean_json([_bounded(spent.get(transition.id, {})) for transition in transitions]) if spent else None,
+        effects if any(effects) else None,
+        [clean_json(_bounded(spent.get(transition.id, {}))) for transition in transitions] if spent else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final, Literal, cast
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -48,7 +49,7 @@ class Where(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class PostgresUrl(Struct, frozen=True):
+class PostgresUrl(Struct, frozen=True, dict=True):
     """What a PostgreSQL URL says. Its text never shows a password."""
 
     servers: tuple[Where, ...] = (Where(),)
@@ -66,7 +67,7 @@ class PostgresUrl(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"PostgresUrl({self.shown})"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """Where it leads, for people: no login, no options."""
         return f"postgresql://{','.join(str(where) for where in self.servers)}/{quote(self.database)}"

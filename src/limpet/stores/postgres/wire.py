@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from limpet.stores.postgres.names import with_numbers
+from limpet.stores.postgres.names import resolve
 
 Encode = Callable[[Any], bytes]
 
@@ -41,9 +41,12 @@ def clean(text: str) -> str:
 
 
 def clean_json(value: object) -> bytes:
-    """JSON that PostgreSQL takes: its texts have no NUL."""
-    body = msgspec.json.encode(value)
-    return msgspec.json.encode(_cleaned(msgspec.json.decode(body))) if b"\\u0000" in body else body
+    """JSON that PostgreSQL takes: its texts have no NUL, and no half characters."""
+    try:
+        body = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        body = b""
+    return body if body and b"\\u0000" not in body else msgspec.json.encode(_cleaned(msgspec.to_builtins(value)))
 
 
 def _cleaned(value: Any) -> Any:
@@ -162,4 +165,4 @@ _SCHEMA: Final = re.compile(r"\blp\.|'lp'")
 def in_schema(sql: str, schema: str) -> str:
     """The SQL with the schema's quoted name for `lp`, and a number for each name (`:READY`)."""
     quoted = f'"{schema}"'
-    return _SCHEMA.sub(lambda found: f"{quoted}." if found.group(0) == "lp." else f"'{quoted}'", with_numbers(sql))
+    return _SCHEMA.sub(lambda found: f"{quoted}." if found.group(0) == "lp." else f"'{quoted}'", resolve(sql))

@@ -16,7 +16,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
 from limpet.core.jobs.state import STATES
 from limpet.core.limits.depth import queue_draining, queue_full
-from limpet.stores.base import check_size
+from limpet.stores.packed import check_size
 from limpet.stores.redis.definition_cache import class_value, lane_value
 from limpet.stores.redis.fields import BODY, LAST_MS
 from limpet.stores.redis.record import MOST_COST, at_most, id8, tail_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import effect_of, success
+from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
@@ -36,8 +36,7 @@ ANSWERS: Final = {
 def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
     """Its kind, and its body if it has one. A success, by far the most common end, is known to the script."""
     if type(transition) is Succeed:
-        result = success(transition.result).result
-        return (b"s", None) if result is None else (b"S", result)
+        return (b"s", None) if transition.result in NO_RESULT else (b"S", transition.result)
     return b"e", _pack(effect_of(transition))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -36,7 +37,7 @@ class Where(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class RedisUrl(Struct, frozen=True, repr_omit_defaults=True):
+class RedisUrl(Struct, frozen=True, dict=True, repr_omit_defaults=True):
     """What a Redis or Valkey URL says. Its text never shows a password."""
 
     topology: Topology
@@ -59,7 +60,7 @@ class RedisUrl(Struct, frozen=True, repr_omit_defaults=True):
     def __repr__(self) -> str:
         return f"RedisUrl({self.shown})"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """Where it leads, for people: no login, no options."""
         scheme = "rediss" if self.tls else "redis"

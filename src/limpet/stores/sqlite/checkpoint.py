@@ -24,16 +24,16 @@ class Checkpointer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._copied = 0
+        self.due_at = EVERY  # so many rows changed in all, and a copy is due
         self._due = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def look(self, changes: int) -> None:
-        """`changes` rows were changed in all; asks for a copy when that is enough. From the writer's thread."""
-        if changes - self._copied < EVERY or self._ended.is_set():
+    def copy(self, changes: int) -> None:
+        """Ask for a copy, now that `changes` rows were changed in all. From the writer's thread."""
+        if self._ended.is_set():
             return
-        self._copied = changes
+        self.due_at = changes + EVERY
         self._due.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="limpet-checkpoint", daemon=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.gate import tightest
 from limpet.core.jobs.job import LEAST_URGENT
-from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest
-from limpet.stores.packed import PLAIN, extra_or_none
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Input, Note
+from limpet.stores.packed import PLAIN, Extra, extra_or_none
 from limpet.stores.sqlite import graph, lanes
 from limpet.stores.sqlite.give_back import charges_of
-from limpet.stores.sqlite.handout import Row, claimed
-from limpet.stores.sqlite.taking import Taking
-from limpet.stores.sqlite.tx import Tx
+from limpet.stores.sqlite.take import Row, Taking
+from limpet.stores.sqlite.tx import INPUTS, NOTES, Tx
+
+NO_INPUTS: dict[bytes, Input] = {}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,7 +27,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     receipt, *session = row
     if receipt is not None:
         return _repeat(tx, msgspec.json.decode(receipt, type=list[int]))
-    gates_due, jobs_due, fans = tx.row("chores", (tx.now_ms,))
+    gates_due, jobs_due, fans, tx.guests = tx.row("chores", (tx.now_ms,))
     if gates_due:
         lanes.open_due_gates(tx)
     more_due = bool(jobs_due and _promote(tx, request)) | bool(fans and graph.fan_out(tx))
@@ -33,11 +35,11 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
-    jobs = taking.lease()
+    taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
     if session[0] and request.options.least_urgent == LEAST_URGENT:
         tx.run("session_busy", (request.session,))
-    return Claim(jobs, tx.now_ms, again=again)
+    return Claim(tuple(_claimed(tx, *taken) for taken in taking.rows), tx.now_ms, again=again)
 
 
 def _promote(tx: Tx, request: ClaimRequest) -> bool:
@@ -67,6 +69,41 @@ def _repeat(tx: Tx, tokens: list[int]) -> Claim:
             charged = charges.get(row.id, [])
             together = tightest(tx.gate_or_new(each.gate) for each in charged if each.slot)
             probe = any(each.probe for each in charged)
-            jobs.append(claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, probe, together))
+            jobs.append(_claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, probe, together))
     jobs.sort(key=lambda job: (job.lane.priority, job.due_at_ms, job.id))
     return Claim(tuple(jobs), tx.now_ms)
+
+
+def _claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool, together: int) -> Claimed:
+    """The job under its lease, with what its parents and earlier attempts left for it."""
+    inputs: dict[bytes, Input] = NO_INPUTS
+    notes: tuple[Note, ...] = ()
+    if row.flags & INPUTS:
+        found = tx.rows("inputs", (row.id, MAX_INPUT_BYTES))
+        inputs = {parent: Input(result, failed) for parent, result, failed in found}
+    if row.flags & NOTES:
+        notes = tuple(Note(*each) for each in tx.rows("notes_handed_out", (row.id,)))
+    return Claimed(
+        row.id,
+        token,
+        row.attempt + 1,
+        row.lost,
+        tx.lane(row.lane),
+        tx.policy(row.policy),
+        row.args,
+        row.enqueued_ms,
+        row.due_ms,
+        tx.now_ms,
+        row.held,
+        row.held_since_ms,
+        extra.cost,
+        extra.tags,
+        extra.meta,
+        extra.flow,
+        probe,
+        inputs,
+        notes,
+        extra.after,
+        extra.costs,
+        together,
+    )

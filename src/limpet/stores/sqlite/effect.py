@@ -185,9 +185,7 @@ class Effects:
             tx.many("result_put", self.results)
         if self.attempts:
             tx.many("attempt_add", self.attempts)
-        for token, count in self.left.items():
-            if not tx.run("lease_done", (token, count)):
-                tx.run("lease_less", (count, token))
+        tx.leave_leases(self.left)
         for head, effect in self.ended:
             graph.after_end(tx, head.id, head.flags, effect.state, effect.result)
 

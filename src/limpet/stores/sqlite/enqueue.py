@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -13,12 +15,13 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
 from limpet.core.jobs.state import STATES, State
 from limpet.core.limits.depth import crowds, queue_draining, queue_full
-from limpet.stores.base import check_size
-from limpet.stores.packed import PLAIN, Extra, encode_extra, extra_or_none, is_plain
+from limpet.stores.packed import PLAIN, Extra, check_size, encode_extra, extra_or_none, is_plain
 from limpet.stores.sqlite import graph, lanes, unique
 from limpet.stores.sqlite.library import library
+from limpet.stores.sqlite.statements import with_marks
 from limpet.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, SUCCEEDED, Tx
 
+ROW_SIZES = (64, 8, 1)  # few shapes of "VALUES …": each is one prepared statement
 SMALL = 512  # arguments up to this size travel with the row that every change of state rewrites
 MODES = {"cancel": 0, "run": 1, "wait": 2}
 
@@ -162,7 +165,7 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
         tx.conn.execute("SAVEPOINT enqueue")
     try:
         for shared, own in rows.items():
-            tx.insert("job_insert", shared, own)
+            _insert_rows(tx, shared, own)
     except library.IntegrityError:
         if not alone:
             tx.conn.execute("ROLLBACK TO enqueue")
@@ -182,6 +185,20 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
         if ready:
             lanes.activate(tx, each, ready)
     return answers
+
+
+def _insert_rows(tx: Tx, shared: Sequence[Any], rows: Sequence[Sequence[Any]]) -> None:
+    """Insert jobs, whatever their number; `shared` is what their rows have in common.
+
+    Many rows per statement: each one hands the GIL over and back, and binds `shared` once.
+    """
+    marks = f"({','.join('?' * len(rows[0]))})"
+    start = 0
+    while start < len(rows):
+        size = next(s for s in ROW_SIZES if s <= len(rows) - start)
+        text = with_marks(tx.sql["job_insert"], ":rows", marks, size)
+        tx.conn.execute(text, [*shared, *chain.from_iterable(rows[start : start + size])])
+        start += size
 
 
 def _count_new(tx: Tx, lane: Lane, state: int, count: int) -> None:
@@ -305,7 +322,7 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
     lanes.remember(tx, [job.lane])
     remember_policies(tx, {job.policy})
     # A doomed child is written as waiting first, so that its end is one ordinary change of state.
-    tx.insert("job_insert", _shared(job, state, due_ms, tx.now_ms), [_own(job)])
+    _insert_rows(tx, _shared(job, state, due_ms, tx.now_ms), [_own(job)])
     if len(job.args) > SMALL:
         tx.run("body_insert", (job.id, job.args))
     _count_new(tx, job.lane, state, 1)

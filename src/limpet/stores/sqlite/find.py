@@ -25,7 +25,7 @@ from limpet.core.jobs.view import (
     Term,
 )
 from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
-from limpet.stores.packed import UNREADABLE, extra_or_none
+from limpet.stores.packed import PLAIN, UNREADABLE, extra_or_none
 from limpet.stores.search import CANDIDATES, RESOLVE, hex_suffix, named, read_cursor, write_cursor
 from limpet.stores.sqlite import sessions
 from limpet.stores.sqlite.tx import (
@@ -71,7 +71,7 @@ def view(tx: Tx, row: Any) -> JobView:
     id, state_code, lane_id, attempt, lost, enqueued, due, claimed, finished, expires, token, flags = row[:12]
     reason, cause, error_type, held, policy_id, args, packed = row[12:]
     state = STATES[state_code]
-    extra = extra_or_none(packed) or UNREADABLE
+    extra = PLAIN if packed is None else extra_or_none(packed) or UNREADABLE
     result = tx.row("result", (id,)) if state is State.succeeded else None
     session = tx.row("session_of", (token,)) if token is not None else None
     notes = tuple(Note(*note) for note in tx.rows("notes", (id,))) if flags & NOTES else ()

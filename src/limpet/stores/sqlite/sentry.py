@@ -20,7 +20,7 @@ class Sentry:
         self._stamp = statements(prefix)["stamp"]
         self._version: tuple[sqlite3.Connection, int] | None = None
         self._guests = 0
-        self._seen: dict[str, int] = {}
+        self.seen: dict[str, int] = {}  # by session: how many its last claim or look has seen
 
     def changed(self, who: str) -> bool:
         """True when a guest committed since `who` last asked; False the first time."""
@@ -29,8 +29,8 @@ class Sentry:
                 self._look(conn)
         except (library.Error, StoreError):
             return False  # an outage: the next verb says so
-        before = self._seen.get(who, self._guests)
-        self._seen[who] = self._guests
+        before = self.seen.get(who, self._guests)
+        self.seen[who] = self._guests
         return before != self._guests
 
     def stamp(self) -> tuple[Any, ...]:
@@ -49,4 +49,4 @@ class Sentry:
 
     def forget(self, who: str) -> None:
         """Drop what is kept for a session that left."""
-        self._seen.pop(who, None)
+        self.seen.pop(who, None)

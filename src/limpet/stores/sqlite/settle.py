@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from limpet.core.endings.effect import effect_of
+from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite.effect import Effects, Running
-from limpet.stores.sqlite.tx import RUNNING, STALE, SUCCEEDED, Tx
+from limpet.stores.sqlite.tx import RUNNING, STALE, SUCCEEDED, WATCHED, Tx
 
 _encode_answers = msgspec.json.Encoder().encode
 _decode_answers = msgspec.json.Decoder(list[Settled]).decode
@@ -21,7 +22,7 @@ _decode_answers = msgspec.json.Decoder(list[Settled]).decode
 STALE_ANSWER = {state.code: Settled("stale", state) for state in STATES}
 DONE = {state.code: Settled("done", state) for state in STATES}
 GONE = Settled("gone")
-CLEAN = (1, 0, 0, None)  # attempt, lost, flags, charged of a job that needs no more than a change of state
+CLEAN = ((1, 0, 0, None), (1, 0, WATCHED, None))  # attempt, lost, flags, charged of a job that only changes its state
 
 
 def settle(
@@ -43,9 +44,9 @@ def settle(
 def _apply(
     tx: Tx, session: str, transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
 ) -> list[Settled]:
-    effects = Effects(tx, session, spent)
+    clean = Clean()
+    effects: Effects | None = None
     heads = {row[0]: row for row in tx.rows_in("heads", [t.id for t in transitions])}
-    plain: Counter[int] = Counter()
     touched: dict[int, list[str]] = {}  # by position
     answers = []
     for transition in transitions:
@@ -58,27 +59,54 @@ def _apply(
             tx.tally(STALE)
             answers.append(STALE_ANSWER[row[1]])
             continue
-        effect = effect_of(transition)
-        if type(transition) is Succeed and row[4:8] == CLEAN:
-            # By far the most common end, a first try that simply worked, takes the short way.
-            effects.succeeded.append(id)
-            if effect.result is not None:
-                effects.results.append((id, effect.result))
-            effects.left[token] += 1
-            plain[row[3]] += 1
+        if type(transition) is Succeed and row[4:8] in CLEAN:
+            clean.add(transition, row)
             state = SUCCEEDED
         else:
-            state = effects.apply(Running(*row), effect)
+            effects = effects or Effects(tx, session, spent)
+            state = effects.apply(Running(*row), effect_of(transition))
             if effects.touched:
                 touched[len(answers)] = effects.touched
         heads[id] = (id, state, None)
         answers.append(DONE[state])
-    for lane_id, count in plain.items():
-        tx.move(tx.lane(lane_id), RUNNING, SUCCEEDED, count)
-    effects.write()
-    for at, keys in touched.items():
-        answers[at] = Settled("done", answers[at].state, effects.gates.shut_of(keys))
+    if clean.ids:
+        clean.write(tx)
+    if effects is not None:
+        effects.write()
+        for at, keys in touched.items():
+            answers[at] = Settled("done", answers[at].state, effects.gates.shut_of(keys))
     return answers
+
+
+class Clean:
+    """First tries that simply worked, by far the most common end: the short way of what `Effects` does."""
+
+    def __init__(self) -> None:
+        self.ids: list[bytes] = []
+        self.results: list[tuple[bytes, bytes]] = []
+        self.watched: list[bytes] = []
+        self.lanes: Counter[int] = Counter()
+        self.leases: Counter[int] = Counter()  # token → jobs that left its lease
+
+    def add(self, success: Succeed, row: Sequence[Any]) -> None:
+        """One more; `row` is its head."""
+        self.ids.append(success.id)
+        if success.result is not None and success.result not in NO_RESULT:
+            self.results.append((success.id, success.result))
+        if row[6]:
+            self.watched.append(success.id)
+        self.lanes[row[3]] += 1
+        self.leases[success.token] += 1
+
+    def write(self, tx: Tx) -> None:
+        tx.rows_in("job_succeeded", self.ids, (tx.now_ms,))
+        if self.results:
+            tx.many("result_put", self.results)
+        tx.leave_leases(self.leases)
+        for lane_id, count in self.lanes.items():
+            tx.move(tx.lane(lane_id), RUNNING, SUCCEEDED, count)
+        if self.watched:
+            tx.tell_finished(self.watched)
 
 
 def note_success(tx: Tx, id: bytes, token: int, result: bytes | None) -> bool:

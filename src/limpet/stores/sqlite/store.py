@@ -34,79 +34,22 @@ from limpet.core.jobs.view import (
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.callers import has_joined
 from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from limpet.stores.sqlite.check import findings, startup
-from limpet.stores.sqlite.checkpoint import Checkpointer
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
-from limpet.stores.sqlite.ear import Ear, wake_of
-from limpet.stores.sqlite.file import StoreFile
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
-from limpet.stores.sqlite.library import is_safe
-from limpet.stores.sqlite.link import Link, forks
 from limpet.stores.sqlite.repair import AT_ONCE, STAGES, Stage
-from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.statements import prefix_of
-from limpet.stores.sqlite.tx import Known, Statements, Tx
-from limpet.stores.sqlite.writer import Writer
-from limpet.stores.waiters import Waiters, Watches
+from limpet.stores.sqlite.tx import Statements, Tx
+from limpet.stores.sqlite.writer import Process
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 T = TypeVar("T")
 
 STEP_MS: Final = 1_000  # further behind than this, and the machine's clock was set back
 LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
-
-
-class Process:
-    """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
-
-    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
-        self.pid = os.getpid()
-        self.known = Known()
-        self.prefix = prefix
-        self.tells: list[tuple[str, bytes, bytes]] = []
-        self.stored: set[int] = set()
-        self.ear = Ear(path)
-        self.links: list[Link] = []
-        file = StoreFile(path) if path else None
-
-        def link(lock_path: str | None = None) -> Link:
-            new = Link(connect, lock_path, file)
-            self.links.append(new)
-            # Memory would be lost with its connection: it stays, and a child is refused.
-            return forks.watch(new) if path else new
-
-        self.writer = Writer(link(f"{path}-lock" if path else None))
-        self.writer.link.on_other_file = self.known.stored.clear
-        self.writer.after_commit = self._committed
-        self.writer.after_rollback = self._rolled_back
-        self.checkpointer = Checkpointer(link()) if path and is_safe() else None
-        self.sentry = Sentry(link(), prefix) if path else None
-        # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
-        self.reader = Writer(link(), write=False) if path else self.writer
-
-    def _rolled_back(self) -> None:
-        self.tells.clear()
-        self.stored.clear()
-
-    def _committed(self) -> None:
-        if self.stored:
-            self.known.stored |= self.stored
-            self.stored.clear()
-        if self.checkpointer is not None:
-            self.checkpointer.look(self.writer.changes)
-        tells, self.tells[:] = list(self.tells), []
-        for address, kind, name in tells:
-            self.ear.tell(address, kind, name)
-
-    def close(self) -> None:
-        self.writer.close()
-        if self.checkpointer is not None:
-            self.checkpointer.close()
-        self.reader.close()
-        self.ear.close()
-        if self.sentry is not None:
-            self.sentry.link.close()
 
 
 class SqliteStore(Watches):
@@ -185,7 +128,8 @@ class SqliteStore(Watches):
         return tx
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
-        self._guests.refuse(verb)
+        if has_joined():
+            self._guests.refuse(verb)
         process = self.process
 
         def operation(conn: sqlite3.Connection) -> T:
@@ -266,21 +210,28 @@ class SqliteStore(Watches):
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        ear = self.process.ear.address
-        self.process.ear.expect(beat.session.encode())
-        return await self._write("beat", lambda tx: sessions.beat(tx, beat, ear), now_ms)
+        receiver = self.process.receiver
+        address = receiver.address
+        receiver.expect(beat.session.encode())
+        return await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
-        self.process.ear.forget(session.encode())
+        self.process.receiver.forget(session.encode())
         if self.process.sentry is not None:
             self.process.sentry.forget(session)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        self.process.ear.expect(request.session.encode())
-        if self.process.sentry is not None:
-            self.process.sentry.changed(request.session)  # what is committed from here on, `wait` must notice
-        return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
+        process = self.process
+        process.receiver.expect(request.session.encode())
+
+        def work(tx: Tx) -> Claim:
+            answer = claim.claim(tx, request)
+            if process.sentry is not None and tx.guests is not None:
+                process.sentry.seen[request.session] = tx.guests  # what guests commit from here on, `wait` must notice
+            return answer
+
+        return await self._write("claim", work, now_ms)
 
     async def settle(
         self,
@@ -314,9 +265,9 @@ class SqliteStore(Watches):
         process = self.process
         name = session.encode()
         if process.sentry is None:
-            return wake_of(await process.ear.sleep(name, timeout_ms / 1000))
+            return wake_of(await process.receiver.sleep(name, timeout_ms / 1000))
         for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
-            kinds = await process.ear.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
+            kinds = await process.receiver.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
             if kinds:
                 return wake_of(kinds)
             if process.sentry.changed(session):
@@ -341,11 +292,11 @@ class SqliteStore(Watches):
 
     @property
     def sleepers(self) -> Waiters:
-        return self.process.ear
+        return self.process.receiver
 
     async def begin_watch(self, id: bytes) -> State | None:
-        ear = self.process.ear.address
-        return await self._write("watch", lambda tx: find.watch(tx, id, ear))
+        address = self.process.receiver.address
+        return await self._write("watch", lambda tx: find.watch(tx, id, address))
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
         return await self._read("get", lambda tx: find.views(tx, ids))

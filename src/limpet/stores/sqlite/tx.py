@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -29,8 +28,8 @@ from limpet.stores.codes import NOTES as NOTES
 from limpet.stores.codes import SETTLED as SETTLED
 from limpet.stores.codes import STALE as STALE
 from limpet.stores.codes import WATCHED as WATCHED
-from limpet.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from limpet.stores.sqlite.statements import statements, with_marks, with_prefix
+from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 
@@ -38,7 +37,6 @@ OF_TENANT = 20  # (queue, tenant, this): how many jobs of a tenant wait in a que
 
 KNOWN_LANES = 50_000  # how many definitions one process keeps in memory
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
-ROW_SIZES = (64, 8, 1)  # the same for "VALUES …"
 
 _gate_encoder = msgspec.json.Encoder()
 _gate_decoder = msgspec.json.Decoder(Gate)
@@ -88,11 +86,12 @@ class Tx:
         self.known = known
         self.now_ms = now_ms
         self.store = ""  # the store's own name, where it was read on the way
+        self.guests: int | None = None  # callers' transactions that were committed, likewise
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.lane_jobs: Counter[int] = Counter()
         self.ready: Counter[int] = Counter()  # lanes that gained ready jobs
         self.timers: dict[int, int] = {}  # lane → a new instant at which it will have some
-        self.tells: list[tuple[str, bytes, bytes]] = []  # (ear, kind, name), sent after the commit
+        self.tells: list[tuple[str, bytes, bytes]] = []  # (address, kind, name), sent after the commit
         self.stored: set[int] = set()  # policies that this step stores, known as stored after the commit
         self._gates: dict[str, Gate | None] = {}
         self._touched: set[str] = set()
@@ -117,19 +116,6 @@ class Tx:
 
     def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         self.conn.executemany(self.sql[name], rows)
-
-    def insert(self, name: str, shared: Sequence[Any], rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement that holds `VALUES :rows` for any number of rows; `shared` is what they have in common.
-
-        Many rows per statement: each one hands the GIL over and back, and binds `shared` once.
-        """
-        marks = f"({','.join('?' * len(rows[0]))})"
-        start = 0
-        while start < len(rows):
-            size = next(s for s in ROW_SIZES if s <= len(rows) - start)
-            text = with_marks(self.sql[name], ":rows", marks, size)
-            self.conn.execute(text, [*shared, *chain.from_iterable(rows[start : start + size])])
-            start += size
 
     def rows_in(self, name: str, keys: Sequence[Any], first: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement that holds `IN (:keys)`, for any number of keys; `first` goes before them."""
@@ -218,6 +204,12 @@ class Tx:
     def touch_gate(self, key: str) -> None:
         """Look again at the end whether those who wait at this gate can go on."""
         self._touched.add(key)
+
+    def leave_leases(self, left: Mapping[int, int]) -> None:
+        """So many jobs left the leases with these tokens; one that holds no more of them ends."""
+        for token, count in left.items():
+            if not self.run("lease_done", (token, count)):
+                self.run("lease_less", (count, token))
 
     def next_turn(self) -> int:
         return int(self.row("next_turn")[0])

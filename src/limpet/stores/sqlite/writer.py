@@ -1,9 +1,13 @@
-"""Runs transactions on one connection in one thread: what is asked while a commit is under way shares the next one."""
+"""Runs transactions on one connection in one thread: what is asked while a commit is under way shares the next one.
+
+A process has one such thread that writes and one that reads, and tells others what was committed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -21,9 +25,12 @@ from limpet.core.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
-from limpet.stores.sqlite.file import TRIES, Replaced
-from limpet.stores.sqlite.library import library
-from limpet.stores.sqlite.link import Link
+from limpet.stores.sqlite.checkpoint import Checkpointer
+from limpet.stores.sqlite.library import is_safe, library
+from limpet.stores.sqlite.link import TRIES, Link, Replaced, StoreFile, forks
+from limpet.stores.sqlite.sentry import Sentry
+from limpet.stores.sqlite.tx import Known
+from limpet.stores.sqlite.wake import WakeupReceiver
 
 ANSWER_S = 15.0  # longer than any commit takes: then somebody stands still
 CLOSE_S = 1.0  # how long closing waits for a commit that is under way: a locked file must not hold up the end
@@ -69,7 +76,15 @@ class Request:
 class Writer:
     """The one thread that writes (or, with `write=False`, reads) through a link."""
 
-    def __init__(self, link: Link, *, write: bool = True, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        link: Link,
+        *,
+        write: bool = True,
+        answer_s: float = ANSWER_S,
+        committed: Callable[[], None] = lambda: None,
+        rolled_back: Callable[[], None] = lambda: None,
+    ) -> None:
         self.link = link
         self._write = write
         self._answer_s = answer_s
@@ -77,8 +92,8 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self.changes = 0  # rows changed by this connection so far
-        self.after_commit: Callable[[], None] = lambda: None
-        self.after_rollback: Callable[[], None] = lambda: None
+        self._after_commit = committed
+        self._after_rollback = rolled_back
         self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
         self._thread = threading.Thread(target=self._run, name="limpet-sqlite", daemon=True)
         self._thread.start()
@@ -155,9 +170,9 @@ class Writer:
 
     def _committed(self) -> None:
         if not self.link.is_current:
-            self.after_rollback()
+            self._after_rollback()
             raise Replaced
-        self.after_commit()
+        self._after_commit()
 
     def _transaction(self, conn: sqlite3.Connection, group: list[Request]) -> None:
         conn.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
@@ -175,7 +190,7 @@ class Writer:
                     request.error = error  # refused before its first write: the others go on
             conn.execute("COMMIT")
         except BaseException:
-            self.after_rollback()
+            self._after_rollback()
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
             if len(group) == 1:
@@ -189,6 +204,57 @@ class Writer:
                     raise
                 except BaseException as error:
                     request.error = translate(error, request.verb)
+
+
+class Process:
+    """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
+
+    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
+        self.pid = os.getpid()
+        self.known = Known()
+        self.prefix = prefix
+        self.tells: list[tuple[str, bytes, bytes]] = []
+        self.stored: set[int] = set()
+        self.receiver = WakeupReceiver(path)
+        self.links: list[Link] = []
+        file = StoreFile(path) if path else None
+
+        def link(lock_path: str | None = None, on_other_file: Callable[[], None] = lambda: None) -> Link:
+            new = Link(connect, lock_path, file, on_other_file)
+            self.links.append(new)
+            # Memory would be lost with its connection: it stays, and a child is refused.
+            return forks.watch(new) if path else new
+
+        lock_path = f"{path}-lock" if path else None
+        writing = link(lock_path, on_other_file=self.known.stored.clear)
+        self.writer = Writer(writing, committed=self._committed, rolled_back=self._rolled_back)
+        self.checkpointer = Checkpointer(link()) if path and is_safe() else None
+        self.sentry = Sentry(link(), prefix) if path else None
+        # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
+        self.reader = Writer(link(), write=False) if path else self.writer
+
+    def _rolled_back(self) -> None:
+        self.tells.clear()
+        self.stored.clear()
+
+    def _committed(self) -> None:
+        if self.stored:
+            self.known.stored |= self.stored
+            self.stored.clear()
+        if self.checkpointer is not None and self.writer.changes >= self.checkpointer.due_at:
+            self.checkpointer.copy(self.writer.changes)
+        tells, self.tells[:] = list(self.tells), []
+        for address, kind, name in tells:
+            self.receiver.send(address, kind, name)
+
+    def close(self) -> None:
+        self.writer.close()
+        if self.checkpointer is not None:
+            self.checkpointer.close()
+        self.reader.close()
+        self.receiver.close()
+        if self.sentry is not None:
+            self.sentry.link.close()
 
 
 def _answer(group: list[Request]) -> None:

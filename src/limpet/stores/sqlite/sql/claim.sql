@@ -12,7 +12,8 @@ SELECT (SELECT 1 FROM limpet_gate WHERE opens_ms <= ?1 LIMIT 1),
   (SELECT 1 FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
    CROSS JOIN limpet_job AS j INDEXED BY limpet_job_scheduled
    WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ?1 LIMIT 1),
-  (SELECT 1 FROM limpet_fan LIMIT 1);
+  (SELECT 1 FROM limpet_fan LIMIT 1),
+  (SELECT guests FROM limpet_clock);
 
 -- name: receipt
 SELECT answer FROM limpet_receipt WHERE session = ? AND claimer = ? AND seq = ?;

@@ -619,20 +619,28 @@ CREATE TYPE lp.handed AS (
   note_jobs bytea[], note_kinds text[], note_names text[], note_bodies bytea[]
 );
 
--- What is asked for a running job. kind: 0 Succeed 1 RetryAfter 2 Bury 3 Drop 4 Release 5 Snooze 6 Hold 7 Lose, and the
--- fields of those records; 8 Suspend, with delay_ms (NULL: never by itself) and, as `gate`, the event that it waits for;
--- 9 Hold that trips: as 6, and the gate is opened as a breaker.
-CREATE TYPE lp.outcome AS (
-  kind smallint, result bytea, delay_ms bigint, started boolean, proven boolean, gate text, reason text,
-  f_kind text, f_type text, f_message text, f_traceback text, f_cause text
+-- One attempt's error, as it is kept for people.
+CREATE TYPE lp.failure AS (kind text, type text, message text, traceback text, cause text);
+
+-- What is done to one running job: core/endings/effect.py names and explains the fields, and makes all of it.
+CREATE TYPE lp.effect AS (
+  state smallint, word text, record text, delay_ms bigint, events text[], unspent boolean, unstarted boolean, held text,
+  lost boolean, reason text, own_reason boolean, failure lp.failure, hides_failure boolean, blame boolean, verdict text,
+  refund text, gate text, gate_ms bigint, trips boolean, if_cancelling text, if_lost_too_often jsonb, if_foreign_gate jsonb,
+  if_signalled jsonb
 );
 
--- What is to be written about a job that leaves `running`: its new place, what its end says to its gates, and its
--- attempt, if it counts.
-CREATE TYPE lp.fate AS (
-  id bytea, lane bigint, state smallint, due_ms bigint, claimed_ms bigint, expires_ms bigint, held_since_ms bigint,
-  attempt integer, lost integer, held integer, cost integer, priority smallint, flags smallint,
-  reason text, cause text, error_type text, result bytea,
-  token bigint, charged jsonb, verdict text, unstarted boolean, hold_gate text, hold_until bigint, was_lost boolean,
-  a_how text, a_number integer, a_kind text, a_type text, a_message text, a_traceback text, a_cause text
+-- A job that leaves `running`.
+CREATE TYPE lp.leaving AS (
+  at integer, -- its place in the call
+  head lp.running, effect lp.effect, -- its row, and what is done to it; when that is done, both as they are written
+  result bytea, -- NULL: none
+  spent jsonb -- what it cost in truth, {unit: how much}; NULL: nobody said
+);
+
+-- Charges of one kind at a gate, of jobs that ended alike.
+CREATE TYPE lp.charge_end AS (
+  gate text, taken jsonb, -- one of them, as `running.charged` has it
+  verdict text, refund text, spent jsonb, -- see lp.effect and lp.leaving
+  n integer -- so many
 );

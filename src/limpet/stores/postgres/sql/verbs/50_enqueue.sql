@@ -115,7 +115,7 @@ BEGIN
   RETURN v_states;
 END $$;
 
--- The careful way (51_enqueue_checked). p_tight: the jobs may not fit where a depth bounds them. What is `refused` then is an
+-- The full path (51_enqueue_checked). p_tight: the jobs may not fit where a depth bounds them. What is `refused` then is an
 -- answer and no error: an error would undo the count.
 CREATE OR REPLACE FUNCTION lp.enqueue_checked(
   p_batch lp.batch, p_now bigint, p_bounded boolean, p_tight boolean,
@@ -156,8 +156,8 @@ BEGIN
   END IF;
 END $$;
 
--- The verb. The short way, by far the most common: nothing is looked up but what could stand against it, and jobs are
--- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
+-- The verb. The fast path, by far the most common: nothing is looked up but what could stand against it, and jobs are
+-- expected to be new. When one of them was there, nothing has a place yet, and enqueue_checked finds out which.
 CREATE OR REPLACE FUNCTION lp.enqueue_1(
   p_batch lp.batch, p_now bigint,
   OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT store bigint, OUT refused text,

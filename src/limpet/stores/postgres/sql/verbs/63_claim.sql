@@ -91,8 +91,8 @@ CREATE OR REPLACE FUNCTION lp.least_urgent(p_options jsonb) RETURNS smallint LAN
   SELECT coalesce((p_options ->> 'least_urgent')::smallint, :LEAST_URGENT::smallint)
 $$;
 
--- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the long way would; ids NULL: not so, take that. p_last: the last token that was given.
+-- The fast path, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
+-- what the full path would do; ids NULL: not so, take that one. p_last: the last token that was given.
 CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_queues text[], p_tasks text[], p_capabilities text[], p_options jsonb, p_last bigint, p_now bigint,
   OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
@@ -104,7 +104,7 @@ DECLARE
 BEGIN
   again := false;
   IF p_options - '{least_urgent,aged,most_urgent}'::text[] <> '{}' THEN
-    RETURN; -- an option that only the long way keeps
+    RETURN; -- an option that only the full path keeps
   END IF;
   SELECT n.only INTO v_id FROM (SELECT count(*) AS n, min(s.lane) AS lane FROM (SELECT lane FROM lp.seat LIMIT 2) AS s) AS s
   CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = s.lane OFFSET 0) AS l
@@ -165,7 +165,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- The long way: up to `aged` jobs of the priority `most_urgent` and less urgent ones first, then the rest by priority, down
+-- The full path: up to `aged` jobs of the priority `most_urgent` and less urgent ones first, then the rest by priority, down
 -- to `least_urgent` (t.options).
 CREATE OR REPLACE FUNCTION lp.take_by_priority(
   t lp.taking,

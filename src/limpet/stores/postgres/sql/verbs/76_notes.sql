@@ -35,6 +35,29 @@ BEGIN
   RETURN lp.retry_scheduled(p_id, 0, NULL, p_now);
 END $$;
 
+-- True when one of these events has been signalled to a job that leaves `running`. Its row there is gone: an event that this
+-- does not find is one whose signal finds the job in `wait`.
+CREATE OR REPLACE FUNCTION lp.has_event(p_head lp.running, p_events text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN p_head.flags & :NOTES <> 0 AND EXISTS (
+    SELECT FROM lp.note AS n WHERE n.job = p_head.id AND n.kind = 'event' AND n.name = ANY (p_events)
+  );
+END $$;
+
+-- A job that goes on waiting until it is due waits for these events, too, and no longer for others; its flags.
+CREATE OR REPLACE FUNCTION lp.wait_for(p_head lp.running, p_events text[]) RETURNS smallint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_head.flags & :NOTES <> 0 THEN
+    DELETE FROM lp.note AS n WHERE n.job = p_head.id AND n.kind = 'waiting';
+  END IF;
+  IF p_events = '{}' THEN
+    RETURN p_head.flags;
+  END IF;
+  INSERT INTO lp.note (job, kind, name, body)
+  SELECT p_head.id, 'waiting', e.name, convert_to(p_head.due_ms::text, 'UTF8') FROM unnest(p_events) AS e (name);
+  RETURN p_head.flags | :NOTES;
+END $$;
+
 -- Keep an event with a job, held. Codes as above: kept, there already, or full.
 CREATE OR REPLACE FUNCTION lp.keep_event(p_id bytea, p_event text, p_value bytea) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

@@ -90,15 +90,12 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
   v_heads lp.running[];
-  v_outcome lp.outcome;
 BEGIN
   PERFORM FROM lp.session WHERE id = p_session FOR UPDATE;
   v_heads := lp.lock_held(ARRAY[p_session], NULL, true);
   released := cardinality(v_heads);
-  v_outcome.kind := :RELEASE;
-  v_outcome.started := true;
   IF released > 0 THEN
-    PERFORM lp.end_running(v_heads, array_fill(v_outcome, ARRAY[released]), p_session, v_now);
+    PERFORM lp.end_running(v_heads, lp.to_effect(:EFFECT_LEFT), p_session, v_now);
   END IF;
   PERFORM lp.forget_sessions(ARRAY[p_session]);
   UPDATE lp.session SET deadline_ms = least(deadline_ms, v_now) WHERE id = p_session;

@@ -78,34 +78,28 @@ BEGIN
   ));
 END $$;
 
--- Lost leases: as if each job had been settled with Lose. The first `p_silent` of them were held by silent sessions.
+-- Lost leases. The first `p_silent` of them were held by silent sessions.
 -- Answer: how many were lost; others had succeeded in a transaction of their handlers'.
 CREATE OR REPLACE FUNCTION lp.take_back(p_heads lp.running[], p_silent integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_session text;
   v_heads lp.running[];
-  v_outcome lp.outcome;
   v_states smallint[] := '{}';
 BEGIN
   IF p_heads = '{}' THEN
     RETURN 0;
   END IF;
   PERFORM lp.lock_for_end(p_heads);
-  v_outcome.kind := :LOSE;
-  v_outcome.started := true;
-  v_outcome.proven := false;
   FOR v_session, v_heads IN
     SELECT l.session, array_agg(h ORDER BY h.id) FROM unnest(p_heads[:p_silent]) AS h
     CROSS JOIN LATERAL (SELECT x.session FROM lp.lease AS x WHERE x.token = h.token OFFSET 0) AS l
     GROUP BY l.session ORDER BY l.session
   LOOP
-    v_outcome.reason := 'session ' || v_session || ' went silent';
-    v_states := v_states || lp.end_running(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);
+    v_states := v_states || lp.end_running(v_heads, lp.silent_effect(v_session), v_session, p_now);
   END LOOP;
   v_heads := p_heads[p_silent + 1:];
   IF v_heads <> '{}' THEN
-    v_outcome.reason := 'the lease passed its hard deadline';
-    v_states := v_states || lp.end_running(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
+    v_states := v_states || lp.end_running(v_heads, lp.to_effect(:EFFECT_OVERDUE), '', p_now);
   END IF;
   RETURN cardinality(array_remove(v_states, :SUCCEEDED::smallint));
 END $$;

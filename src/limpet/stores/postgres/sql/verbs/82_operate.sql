@@ -40,16 +40,14 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.stop_running(p_id bytea, p_reason text, p_force boolean, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE
   v_head lp.running;
-  v_outcome lp.outcome;
+  v_states smallint[];
 BEGIN
   UPDATE lp.running SET flags = flags | :CANCELLING, reason = p_reason WHERE id = p_id RETURNING * INTO v_head;
   PERFORM lp.tell_cancel(v_head.token);
   IF p_force THEN
-    v_outcome.kind := :DROP;
-    v_outcome.reason := p_reason;
-    v_outcome.started := true;
+    v_states := lp.end_running(ARRAY[v_head], lp.to_effect(:EFFECT_FORCED), '', p_now);
     -- Settled in a transaction of its handler's, it has succeeded.
-    RETURN CASE lp.end_one_running(v_head, v_outcome, '', p_now) WHEN :SUCCEEDED THEN :CANCEL_FINISHED ELSE :CANCEL_CANCELLED END;
+    RETURN CASE v_states[1] WHEN :SUCCEEDED THEN :CANCEL_FINISHED ELSE :CANCEL_CANCELLED END;
   END IF;
   IF lp.has_kids(ARRAY[p_id]) THEN
     PERFORM lp.cancel_children(p_id, p_reason, p_now);

@@ -158,15 +158,18 @@ END $$;
 
 -- A body without a place goes to the dead letters; the lane is one that is known.
 CREATE OR REPLACE FUNCTION lp.bury_wrecks(p_ids bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_effect lp.effect := lp.to_effect(:EFFECT_UNREADABLE);
+  v_failure lp.failure := v_effect.failure;
 BEGIN
   INSERT INTO lp.done (id, lane, finished_ms, due_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type)
   SELECT j.id, j.lane, p_now, j.enqueued_ms, 0, 0, 0, 1, :DEAD, coalesce(l.priority, 5),
     CASE WHEN EXISTS (SELECT FROM lp.note AS n WHERE n.job = j.id) THEN :NOTES ELSE 0 END,
-    'the stored record says no state; its arguments are kept', 'limpet.Undecodable', 'limpet.Undecodable'
+    v_failure.message, v_failure.type, v_failure.type
   FROM lp.job AS j LEFT JOIN lp.lane AS l ON l.id = j.lane WHERE j.id = ANY (p_ids) ON CONFLICT DO NOTHING;
   INSERT INTO lp.attempt (job, seq, number, started_ms, finished_ms, outcome, session, kind, type, message, cause)
-  SELECT j.id, 1 + coalesce((SELECT max(a.seq) FROM lp.attempt AS a WHERE a.job = j.id), 0), 0, p_now, p_now, 'dead', '', 'permanent',
-    'limpet.Undecodable', 'the stored record says no state; its arguments are kept', 'limpet.Undecodable'
+  SELECT j.id, 1 + coalesce((SELECT max(a.seq) FROM lp.attempt AS a WHERE a.job = j.id), 0), 0, p_now, p_now, v_effect.word, '',
+    v_failure.kind, v_failure.type, v_failure.message, v_failure.type
   FROM lp.job AS j WHERE j.id = ANY (p_ids);
   IF lp.has_kids(p_ids) THEN
     PERFORM lp.fail_children(p_ids, 'is dead', true, p_now);

@@ -1,4 +1,4 @@
-"""Chooses and takes ready jobs for one claim: best priority first, fair between queues and tenants, gates kept."""
+"""Takes ready jobs for one claim: fair between queues and tenants, each charged at its gates, under leases."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import msgspec
 
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.errors import StoreCorrupt
-from limpet.core.gate import UNLIMITED, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
+from limpet.core.gate import Charge, Gate, admits, charge, falls_short, tightest
 from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy
-from limpet.core.jobs.lease import Claimed, ClaimRequest
+from limpet.core.jobs.lease import ClaimRequest
 from limpet.core.limits.fair import Turn, places, share
-from limpet.stores.packed import Extra, extra_or_none
+from limpet.stores.packed import PLAIN, Extra, extra_or_none
 from limpet.stores.sqlite import graph, lanes
-from limpet.stores.sqlite.handout import Row, claimed
+from limpet.stores.sqlite.choose import Candidate, Choosing
 from limpet.stores.sqlite.tx import READY, RUNNING, Tx
 
-MAX_CLAIM = 1024
 MAX_ROUNDS = 256  # looks at the active lanes within one claim: then "ask again"
 MAX_SET_ASIDE = 256  # and lanes that turn out shut or empty: a hundred thousand keys may run out at once
 FIRST_PIECE = 4
@@ -30,37 +29,36 @@ SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
 _encode = msgspec.json.Encoder().encode
 
 
-class Candidate(NamedTuple):
-    """An active lane that this worker may be given."""
+class Row(NamedTuple):
+    """A ready job, as the lane index and its body give it."""
 
-    id: int
-    member: int
-    ring: int
-    turn: int
-    kind: int
+    due_ms: int
+    id: bytes
+    attempt: int
+    lost: int
+    flags: int
+    enqueued_ms: int
+    expires_ms: int | None
+    held: int
+    held_since_ms: int | None
+    lane: int
+    policy: int
+    args: bytes
+    extra: bytes | None
 
 
-class Taking:
-    """What one claim has taken so far, and what it may still take."""
+class Taking(Choosing):
+    """What one claim has taken so far."""
 
     def __init__(self, tx: Tx, request: ClaimRequest) -> None:
-        self.tx = tx
-        self.request = request
-        self.left = min(request.limit, MAX_CLAIM)
-        self.slots = request.slots
+        super().__init__(tx, request)
         self.leases: dict[object, int] = {}  # what ends together → token
         self.rows: list[tuple[Row, int, Extra, bool, int]] = []
         self.charges: dict[bytes, list[Charge]] = {}
-        self.reopening: list[int] = []  # instants at which a shut class may go on
-        self.skipped: set[int] = set()  # classes that give nothing to this claim
-        self.skipped_lanes: set[int] = set()
         self.set_aside = 0  # lanes that were active, and gave nothing since they were shut or empty
-        self.floor, self.least = 0, request.options.least_urgent  # priorities that it takes from
         self.passing = False  # it takes those that may pass more urgent ones
-        self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
         self.disturbed = False  # a job left on the way, so its dependents may have come into lanes seen before
-        self.cut = False  # the lanes in view are only the first of more
 
     @property
     def tokens(self) -> list[int]:
@@ -101,78 +99,6 @@ class Taking:
                 self._take_fairly(candidates)
         return self.left > 0
 
-    # -- choosing
-
-    def _candidates(self) -> list[Candidate]:
-        """Active lanes of the best priority that has any, least recently served first."""
-        while open_ := self._open_classes():
-            best = min(priority for priority, _ in open_)
-            kinds = [kind for priority, kind in open_ if priority == best]
-            found = self._lanes(kinds, best)
-            if found:
-                return found
-            # All of them were looked at before: the next priority of these classes may still have something.
-            self.floors.update(dict.fromkeys(kinds, best + 1))
-        return []
-
-    def _open_classes(self) -> list[tuple[int, int]]:
-        """(best priority, class) of what this worker can run and no gate stops as a whole."""
-        tx, request = self.tx, self.request
-        able = []
-        for kind, *found in tx.rows("active_classes"):
-            if kind in self.skipped:
-                continue
-            floor = self.floors.get(kind, self.floor)
-            first = tx.row("active_below", (kind, floor)) if floor else found
-            if first is None:
-                self.skipped.add(kind)
-                continue
-            priority, lane = first[0], tx.lane(first[1])
-            if priority <= self.least and request.serves.can(lane.queue, lane.task, lane.needs):
-                able.append((priority, kind, lane))
-        tx.load_gates({key for _, _, lane in able for key in lane.class_gates})
-        return [(priority, kind) for priority, kind, lane in able if self._class_is_open(kind, lane)]
-
-    def _lanes(self, kinds: list[int], priority: int) -> list[Candidate]:
-        """The first active lanes of these classes at one priority."""
-        found: list[Candidate] = []
-        horizons: dict[int, int] = {}  # by queue
-        asked = self.left + len(self.skipped_lanes) + 1
-        for kind in kinds:
-            rows = self.tx.rows("seats", (kind, priority, asked))
-            if len(rows) == asked:
-                # Cut off: members beyond this turn may be seen with only some of their lanes.
-                ring, turn = rows[-1][1:3]
-                horizons[ring] = min(turn, horizons.get(ring, turn))
-            for member, ring, turn, first, more in rows:
-                ids = [first] if more is None else self._lanes_of(kind, member, asked)
-                found += [Candidate(id, member, ring, turn, kind) for id in ids if id not in self.skipped_lanes]
-        self.cut = bool(horizons)
-        return [each for each in found if each.turn <= horizons.get(each.ring, each.turn)]
-
-    def _lanes_of(self, kind: int, member: int, asked: int) -> list[int]:
-        """The lanes of a member that has several, longest not served first."""
-        return [id for (id,) in self.tx.rows("seat_lanes", (kind, member, asked))]
-
-    def _class_is_open(self, kind: int, lane: Lane) -> bool:
-        if not self._shut(lane.class_gates) and (self.slots > 0 or not self._must_start(lane)):
-            return True
-        self._skip_class(kind, lane)
-        return False
-
-    def _skip_class(self, kind: int, lane: Lane) -> None:
-        """It gives nothing to this claim; time alone may open the gates that stop it."""
-        self.skipped.add(kind)
-        at = self.tx.all_open_at_ms(lane.class_gates)
-        if at is not None:
-            self.reopening.append(at)
-
-    def _must_start(self, lane: Lane) -> bool:
-        """Jobs under a limit are never held ahead of time."""
-        if lane.limited:
-            return True
-        return any(is_counting(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates))
-
     # -- sharing
 
     def _take_fairly(self, candidates: list[Candidate]) -> None:
@@ -203,20 +129,6 @@ class Taking:
         if len(turns) > 1:
             self.rows[start:] = [row for each in zip_longest(*parts) for row in each if row is not None]
         return served
-
-    def _scarce(self, candidates: list[Candidate], count: int) -> int:
-        """How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that."""
-        rooms = []
-        for lane_id in {each.kind: each.id for each in candidates}.values():
-            lane = self.tx.lane(lane_id)
-            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=UNLIMITED)
-            rooms.append(min(free, self.slots) if self._must_start(lane) else free)
-        return max(1, min(count, *rooms)) if max(rooms) < count else count
-
-    def _turns(self, ids: list[int]) -> list[Turn]:
-        rows = sorted(self.tx.rows_in("turns", ids), key=lambda row: (row[1], row[0]))
-        seen: dict[int, Turn] = {id: Turn(id, max(1, left), max(1, weight)) for id, _, left, weight in rows}
-        return list(seen.values()) + [Turn(id, 1, 1) for id in ids if id not in seen]
 
     def _advance(self, turns: Sequence[Turn], served: Sequence[int], *, lanes_too: bool) -> None:
         for place in places(turns, served):
@@ -283,16 +195,6 @@ class Taking:
             self.fronts[candidate.id] = len(rows)
         return rows
 
-    def _gates(self, keys: Sequence[str]) -> list[Gate]:
-        return [gate for key in keys if (gate := self.tx.gate(key)) is not None]
-
-    def _shut(self, keys: Sequence[str]) -> list[Gate]:
-        return [gate for gate in self._gates(keys) if room(gate, self.tx.now_ms) <= 0]
-
-    def _room(self, lane: Lane) -> int:
-        gates = self._gates((*lane.class_gates, *lane.lane_gates))
-        return min((room(gate, self.tx.now_ms) for gate in gates), default=UNLIMITED)
-
     def _park(self, candidate: Candidate, lane: Lane) -> None:
         """A lane stopped by a gate of its own waits there; the others it passed are looked at again."""
         self.skipped_lanes.add(candidate.id)
@@ -336,7 +238,7 @@ class Taking:
                 for (row, _), each in zip(taken, charged, strict=True):
                     self.charges.setdefault(row.id, []).append(each)
         self._fall_short(short, costs, admitted)
-        together = tightest(gates)
+        together = tightest(gates) if gates else 0
         self.rows += [(row, token, extra, probe, together) for (row, extra), token in zip(taken, tokens, strict=True)]
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
@@ -372,7 +274,7 @@ class Taking:
                 self.disturbed = True
                 graph.cancel_waiting(self.tx, row.id, "expired")
                 continue
-            extra = extra_or_none(row.extra)
+            extra = PLAIN if row.extra is None else extra_or_none(row.extra)
             if extra is None or self._policy_or_none(row.policy) is None:
                 self.disturbed = True
                 graph.bury_waiting(self.tx, row.id, UNDECODABLE)
@@ -410,19 +312,15 @@ class Taking:
 
     # -- the lease
 
-    def lease(self) -> tuple[Claimed, ...]:
+    def lease(self) -> None:
         """Write the leases that cover all that was taken."""
         tx = self.tx
-        jobs = tuple(claimed(tx, *taken) for taken in self.rows)
-        first: dict[int, Claimed] = {}
-        for job in jobs:
-            first.setdefault(job.token, job)
-        sizes = Counter(job.token for job in jobs)
-        for token, job in first.items():
-            hard_ms = job.policy.hard_timeout_ms
+        sizes = Counter(token for _, token, *_ in self.rows)
+        policies = {token: row.policy for row, token, *_ in reversed(self.rows)}
+        for token, size in sizes.items():
+            hard_ms = tx.policy(policies[token]).hard_timeout_ms
             until = None if hard_ms is None else tx.now_ms + hard_ms + SLACK_MS
-            tx.run("lease_put", (token, self.request.session, until, sizes[token]))
-        return jobs
+            tx.run("lease_put", (token, self.request.session, until, size))
 
 
 def _by(candidates: list[Candidate], field: str) -> dict[int, list[Candidate]]:

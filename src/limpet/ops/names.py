@@ -1,4 +1,4 @@
-"""Remembers nothing; finds out which queues, tasks, limits and breakers a store knows, to catch typing errors."""
+"""Lists the names of queues, tasks, limits, breakers and schedules that a store knows, to catch typing errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnknownName(UsageError):
     code = "unknown_name"
 
 
-async def known(store: Store, kind: Kind) -> set[str]:
+async def known_names(store: Store, kind: Kind) -> set[str]:
     """Every name of that kind that jobs, gates, live workers or published tasks mention."""
     names = {gate.key.partition(":")[2] for gate in await store.gates(f"{kind}:")}
     if kind == "queue":
@@ -41,8 +41,8 @@ async def known(store: Store, kind: Kind) -> set[str]:
     return names
 
 
-async def strange(store: Store, gate: str) -> str:
-    """A note about a gate that no task declares and no job has used, or nothing: its users may still come."""
+async def unknown_gate_note(store: Store, gate: str) -> str:
+    """A warning if no task declares this gate and no job has used it yet, else an empty string."""
     kind, _, name = gate.partition(":")
     template = base_of(name)[2] if kind == "limit" else ""
     if "{" in template and template in {
@@ -51,7 +51,7 @@ async def strange(store: Store, gate: str) -> str:
         return f"{template!r} is a template, which no job has as its key: name one that it makes"
     if await gate_of(store, gate) is not None or await declared_rule(store, gate) is not None:
         return ""
-    names = await known(store, cast(Kind, kind))
+    names = await known_names(store, cast(Kind, kind))
     if name in names:
         return ""
     return f"no task or job uses {kind} {name!r} yet; {did_you_mean(name, names)}"
@@ -61,7 +61,7 @@ async def require(store: Store, kind: Kind, name: str) -> None:
     """Refuse a name that the store has never met."""
     if kind != "schedule" and await gate_of(store, f"{kind}:{name}") is not None:
         return  # of very many limits not all are listed
-    names = await known(store, kind)
+    names = await known_names(store, kind)
     if name in names:
         return
     error = UnknownQueue if kind == "queue" else UnknownName

@@ -71,6 +71,28 @@ BEGIN
   RETURN v_gone;
 END $$;
 
+-- Children that run although these parents have failed: they do not wait for them any more, and are told why. Answer: those.
+CREATE OR REPLACE FUNCTION lp.close_failed(p_parents bytea[], p_causes text[], p_word text) RETURNS bytea[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_children bytea[];
+  v_of bytea[]; -- by child: the parent
+  v_reasons text[];
+BEGIN
+  SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because(d.parent, p_word, p.cause))
+  INTO v_children, v_of, v_reasons FROM unnest(p_parents, p_causes) AS p (id, cause)
+  CROSS JOIN LATERAL (
+    SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_RUN OFFSET 0
+  ) AS d;
+  IF v_children IS NOT NULL THEN
+    UPDATE lp.dep AS d SET done = true, failed = k.why FROM (
+      SELECT o.place, u.why FROM unnest(v_children, v_of, v_reasons) AS u (child, parent, why) CROSS JOIN LATERAL (
+        SELECT x.ctid AS place FROM lp.dep AS x WHERE x.child = u.child AND x.parent = u.parent AND NOT x.done OFFSET 0
+      ) AS o
+    ) AS k WHERE d.ctid = k.place;
+  END IF;
+  RETURN v_children;
+END $$;
+
 -- Parents are dead or cancelled (p_word says which, their rows say why): each child goes by its own mode, and so on, level
 -- by level. All below a parent are told its cause.
 CREATE OR REPLACE FUNCTION lp.fail_children(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
@@ -80,7 +102,6 @@ DECLARE
   v_causes text[] := lp.causes_of(p_parents);
   v_word text := p_word;
   v_children bytea[];
-  v_of bytea[]; -- by child: the parent
   v_reasons text[];
   v_told text[]; -- by child: the cause that it is told
   v_freed bytea[] := '{}';
@@ -88,19 +109,7 @@ DECLARE
   v_is_ours boolean[]; -- by child
 BEGIN
   LOOP
-    SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because(d.parent, v_word, p.cause))
-    INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
-    CROSS JOIN LATERAL (
-      SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_RUN OFFSET 0
-    ) AS d;
-    IF v_children IS NOT NULL THEN
-      UPDATE lp.dep AS d SET done = true, failed = k.why FROM (
-        SELECT o.place, u.why FROM unnest(v_children, v_of, v_reasons) AS u (child, parent, why) CROSS JOIN LATERAL (
-          SELECT x.ctid AS place FROM lp.dep AS x WHERE x.child = u.child AND x.parent = u.parent AND NOT x.done OFFSET 0
-        ) AS o
-      ) AS k WHERE d.ctid = k.place;
-      v_freed := v_freed || v_children;
-    END IF;
+    v_freed := v_freed || lp.close_failed(v_parents, v_causes, v_word);
     SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
       SELECT DISTINCT ON (d.child) d.child, lp.because(d.parent, v_word, d.cause) AS why, d.cause
       FROM unnest(v_parents, v_causes) AS p (id, cause)
@@ -214,12 +223,26 @@ BEGIN
   ) ON CONFLICT DO NOTHING;
 END $$;
 
+-- Keep the parents that a child still waits for from ending before this is committed: one that ends later sees the child.
+-- False when somebody is at one of them. It waits for nobody.
+CREATE OR REPLACE FUNCTION lp.hold_open_parents(p_child bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_parents bytea[] := ARRAY(SELECT d.parent FROM lp.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
+  v_held bytea[];
+BEGIN
+  v_held := ARRAY(SELECT r.id FROM lp.running AS r WHERE r.id = ANY (v_parents) ORDER BY r.id FOR KEY SHARE SKIP LOCKED)
+    || ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (v_parents) ORDER BY w.id FOR KEY SHARE SKIP LOCKED)
+    || ARRAY(SELECT o.id FROM lp.done AS o WHERE o.id = ANY (v_parents) ORDER BY o.id FOR KEY SHARE SKIP LOCKED);
+  RETURN NOT EXISTS (
+    SELECT FROM (SELECT p FROM unnest(v_parents) AS p EXCEPT SELECT h FROM unnest(v_held) AS h) AS o (id)
+    WHERE lp.state_of(o.id) IS NOT NULL
+  );
+END $$;
+
 -- What the parents of a child that came in a caller's own transaction have become meanwhile: it is released or cancelled
 -- now, or waits like any other. False when somebody is at one of them: to be tried again. It waits for nobody.
 CREATE OR REPLACE FUNCTION lp.apply_child_post(p_child bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  v_parents bytea[];
-  v_held bytea[];
   v_dep record;
   v_doom text;
 BEGIN
@@ -230,15 +253,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = p_child AND w.state = :BLOCKED);
   END IF;
-  v_parents := ARRAY(SELECT d.parent FROM lp.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
-  -- A parent that is held cannot end before this is committed; one that ends later sees the child.
-  v_held := ARRAY(SELECT r.id FROM lp.running AS r WHERE r.id = ANY (v_parents) ORDER BY r.id FOR KEY SHARE SKIP LOCKED)
-    || ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (v_parents) ORDER BY w.id FOR KEY SHARE SKIP LOCKED)
-    || ARRAY(SELECT o.id FROM lp.done AS o WHERE o.id = ANY (v_parents) ORDER BY o.id FOR KEY SHARE SKIP LOCKED);
-  IF EXISTS (
-    SELECT FROM (SELECT p FROM unnest(v_parents) AS p EXCEPT SELECT h FROM unnest(v_held) AS h) AS o (id)
-    WHERE lp.state_of(o.id) IS NOT NULL
-  ) THEN
+  IF NOT lp.hold_open_parents(p_child) THEN
     RETURN false;
   END IF;
   FOR v_dep IN
@@ -354,4 +369,36 @@ BEGIN
     END IF;
   END LOOP;
   RETURN v_stay;
+END $$;
+
+-- What everyone who waits for jobs that have ended must hear: dependents and watchers.
+CREATE OR REPLACE FUNCTION lp.after_end(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_succeeded bytea[];
+  v_dead bytea[];
+  v_cancelled bytea[];
+BEGIN
+  IF EXISTS (SELECT FROM lp.watch AS w WHERE w.job = ANY (p_ids)) THEN
+    PERFORM lp.tell_finished(p_ids);
+  END IF;
+  IF NOT lp.has_kids(p_ids) THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(e.id) FILTER (WHERE e.state = :SUCCEEDED), array_agg(e.id) FILTER (WHERE e.state = :DEAD),
+    array_agg(e.id) FILTER (WHERE e.state = :CANCELLED) INTO v_succeeded, v_dead, v_cancelled
+  FROM unnest(p_ids, p_states) AS e (id, state) WHERE lp.has_kids(ARRAY[e.id]);
+  IF v_dead IS NULL AND v_cancelled IS NULL THEN
+    PERFORM lp.share_graph();
+  ELSE
+    PERFORM lp.lock(:GRAPH);
+  END IF;
+  IF v_succeeded IS NOT NULL THEN
+    PERFORM lp.release_children(v_succeeded, p_now);
+  END IF;
+  IF v_dead IS NOT NULL THEN
+    PERFORM lp.fail_children(v_dead, 'is dead', true, p_now);
+  END IF;
+  IF v_cancelled IS NOT NULL THEN
+    PERFORM lp.fail_children(v_cancelled, 'is cancelled', false, p_now);
+  END IF;
 END $$;

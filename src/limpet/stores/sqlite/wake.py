@@ -11,15 +11,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
-
-__all__ = ["CANCEL", "FINISHED", "URGENT", "WORK", "Ear", "wake_of"]
+from limpet.stores.waiters import Waiters
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 DESCRIPTORS = "/proc/self/fd"
 
 
-class Ear(Waiters):
+class WakeupReceiver(Waiters):
     """The place of one process where wake-ups arrive, whoever sent them.
 
     Processes may see the folder of the file under different paths, in containers that share a volume. So an address
@@ -62,7 +60,7 @@ class Ear(Waiters):
         inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with folder.reach(address) as where:
             inbox.bind(where)
-        threading.Thread(target=self._listen, args=(inbox,), name="limpet-ear", daemon=True).start()
+        threading.Thread(target=self._listen, args=(inbox,), name="limpet-inbox", daemon=True).start()
         before, self._socket, self._address = self._socket, inbox, address
         if before is not None:
             _shut(before)
@@ -77,7 +75,7 @@ class Ear(Waiters):
                 return
             self.deliver(message[:1], message[1:])
 
-    def tell(self, address: str, kind: bytes, name: bytes) -> bool:
+    def send(self, address: str, kind: bytes, name: bytes) -> bool:
         """Send a wake-up; False when nobody lives at that address any more."""
         if address == self._address:
             self.deliver(kind, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from limpet.core.schedules.rule import CronRule, EveryRule, OnceRule
-from limpet.core.schedules.words import of_tick
+from limpet.core.schedules.schedule_text import of_tick
 from limpet.core.schedules.zone import Zone
 
 

@@ -26,7 +26,7 @@ from limpet.core.text.event_text import percent_text
 from limpet.ops.reason import Reason, ago, instant, when_text, when_words
 
 
-def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
+def gate_reasons(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
     """Every way in which this gate stops the job now."""
     what = gate_name(gate)
     rule, facts = gate.rule, {"key": gate.key}
@@ -37,13 +37,13 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
         code = f"{gate.key.partition(':')[0]}_paused"
         yield Reason(code, f"{what} is paused by {by} {ago(gate.paused.at_ms, now_ms)}{why}", None, data)
     if gate.held_until_ms > now_ms:
-        text = f"{what} is held back (the other side asked for it) and opens {when_words(gate.held_until_ms, now_ms)}"
+        text = f"{what} is held back (the provider asked for it) and opens {when_words(gate.held_until_ms, now_ms)}"
         yield Reason("held", text, instant(gate.held_until_ms), facts)
     slower = slower_text(gate, now_ms)
     if rule.concurrency is None and max_concurrency(gate, now_ms) is not None and gate.used >= slots(gate, now_ms):
         more_at_ms = opens_at_ms(gate, now_ms)
         more = "when one of them ends" if more_at_ms is None else when_words(more_at_ms, now_ms)
-        text = f"{what} begins slowly after it was held back: {gate.used} run, and one more may {more}"
+        text = f"{what} starts slowly after it was held back: {gate.used} run, and one more may {more}"
         yield Reason("slow", text, None if more_at_ms is None else instant(more_at_ms), {**facts, "used": gate.used})
     if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
         text = f"{what} has {gate.used} of {rule.concurrency} slots taken" + (f", and goes {slower}" if slower else "")
@@ -62,7 +62,7 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
 
 
 def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: int) -> Iterator[Reason]:
-    """Whether the job has to wait for money, and till when; one that is too dear waits for ever."""
+    """Whether the job has to wait for money, and till when; a job above the cap waits for ever."""
     unit, needs, free = public_unit(gate.rule.unit), max(1, cost), budget_left(gate, now_ms)
     data: dict[str, object] = {
         "key": gate.key,
@@ -81,21 +81,21 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
         first = f"a job that came first needs {amount_text(unit, gate.reserved_for)}, more than all of it"
         until = f"before it is cancelled and the budget reset ({unblocking(gate)}), or the budget raised"
         raised = raising(gate.rule, gate.reserved_for)
-        text = f"{what} is {whole} a {period}, and {first}; nobody passes it {until}: {raised}"
+        text = f"{what} is {whole} a {period}, and {first}; no job passes it {until}: {raised}"
         yield Reason("budget", text, None, data)
         return
     ends_at_ms = ends_ms(period, now_ms)
     has = f"{what} has {amount_text(unit, max(0, free))} of {whole} left {this(period)}"
-    again = f"it goes on {when_words(ends_at_ms, now_ms)}, or when running jobs cost less than they reserved"
+    again = f"it continues {when_words(ends_at_ms, now_ms)}, or when running jobs cost less than they reserved"
     if free < needs:
         yield Reason("budget", f"{has}; this job needs {wants}; {again}", instant(ends_at_ms), data)
     elif free < gate.reserved_for:
-        first = f"a job that came first needs {amount_text(unit, gate.reserved_for)}, and nobody passes it"
+        first = f"a job that came first needs {amount_text(unit, gate.reserved_for)}, and no other job passes it"
         yield Reason("budget", f"{has}; {first}; {again}", instant(ends_at_ms), data)
 
 
 def is_blocked(gate: Gate, now_ms: int) -> bool:
-    """Whether the first in line of a budget needs more than all of it: nobody passes, and no time helps."""
+    """Whether the first job in line needs more than the whole budget: no job passes it, and waiting does not help."""
     return gate.rule.cap is not None and gate.reserved_for > gate.rule.cap and room(gate, now_ms) <= 0
 
 
@@ -108,10 +108,10 @@ def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
     data: dict[str, object] = {"key": gate.key, "opened": gate.opened}
     if not gate.key.startswith("breaker:") and now_ms < gate.open_until_ms < FOREVER_MS:
         probe = f"one job probes {when_words(gate.open_until_ms, now_ms)}"
-        text = f"{what} is shut, as no money or quota is left there; {probe}"
+        text = f"{what} is closed, because no money or quota is left there; {probe}"
         return Reason("spent", text, instant(gate.open_until_ms), data)
     if gate.open_until_ms >= FOREVER_MS:
-        return Reason("breaker_open", f"{what} is open until someone resets it", None, data)
+        return Reason("breaker_open", f"{what} is open until it is reset", None, data)
     if gate.open_until_ms > now_ms:
         text = f"{what} is open; one job is let through as a probe {when_words(gate.open_until_ms, now_ms)}"
         return Reason("breaker_open", text, instant(gate.open_until_ms), data)
@@ -145,7 +145,7 @@ def slower_text(gate: Gate, now_ms: int) -> str:
     at_ms, most = fastest_at_ms(gate), FULL_PACE if rule.floor is None else max(rule.floor, gate.ceiling)
     why = [f"{percent_text(most)} in {text_of_ms(at_ms - now_ms)}"] if at_ms > now_ms else []
     if most < FULL_PACE:
-        why.append("all that the other side allows")
+        why.append("all that the provider allows")
     return f"at {percent_text(speed)} ({', '.join(why)})"
 
 

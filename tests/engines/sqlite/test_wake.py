@@ -16,7 +16,7 @@ import pytest
 from limpet.core.errors import StoreUnreachable
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.stores.sqlite import SqliteStore
-from limpet.stores.sqlite.ear import Ear
+from limpet.stores.sqlite.wake import WakeupReceiver
 
 SOON_S = 60
 NO_PID = "7ffffffe"  # larger than any kernel gives out
@@ -55,24 +55,24 @@ def test_a_socket_that_someone_listens_at_stays_whatever_its_pid_and_one_of_the_
     folder.mkdir()
     elsewhere = bound(folder, f"{NO_PID}-00")
     bound(folder, f"{os.getpid():x}-00").close()
-    ear = Ear(str(tmp_path / "jobs.db"))
-    mine = ear.address
+    receiver = WakeupReceiver(str(tmp_path / "jobs.db"))
+    mine = receiver.address
     assert sorted(os.listdir(folder)) == sorted([f"{NO_PID}-00", mine])
-    assert ear.tell(f"{NO_PID}-00", b"w", b"s")
+    assert receiver.send(f"{NO_PID}-00", b"w", b"s")
     assert elsewhere.recv(10) == b"ws"
     elsewhere.close()
-    ear.close()
+    receiver.close()
 
 
 def test_an_ear_whose_name_was_removed_gets_a_new_one(tmp_path: Path) -> None:
-    ear, other = Ear(str(tmp_path / "jobs.db")), Ear(str(tmp_path / "jobs.db"))
-    first = ear.address
-    assert ear.address == first
+    receiver, other = WakeupReceiver(str(tmp_path / "jobs.db")), WakeupReceiver(str(tmp_path / "jobs.db"))
+    first = receiver.address
+    assert receiver.address == first
     shutil.rmtree(tmp_path / "jobs.db-wake")
-    assert not other.tell(first, b"w", b"s")
-    assert ear.address != first
-    assert other.tell(ear.address, b"w", b"s")
-    ear.close()
+    assert not other.send(first, b"w", b"s")
+    assert receiver.address != first
+    assert other.send(receiver.address, b"w", b"s")
+    receiver.close()
     other.close()
 
 
@@ -93,9 +93,9 @@ async def test_a_beat_while_the_whole_folder_is_away_is_an_outage(tmp_path: Path
 async def test_sockets_lie_beside_the_file_however_long_its_path_is(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    one, other = Ear(str(folder / "jobs.db")), Ear(str(folder / "jobs.db"))
+    one, other = WakeupReceiver(str(folder / "jobs.db")), WakeupReceiver(str(folder / "jobs.db"))
     one.expect(b"s")
-    assert other.tell(one.address, b"w", b"s")
+    assert other.send(one.address, b"w", b"s")
     assert await one.sleep(b"s", SOON_S) == {b"w"}
     assert os.listdir(folder / "jobs.db-wake") == [one.address]
     one.close()
