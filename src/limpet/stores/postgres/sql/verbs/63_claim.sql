@@ -92,7 +92,8 @@ CREATE OR REPLACE FUNCTION lp.least_urgent(p_options jsonb) RETURNS smallint LAN
 $$;
 
 -- The fast path, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the full path would do; ids NULL: not so, take that one. p_last: the last token that was given.
+-- what the full path would do; ids NULL: not so, or there is an option that it does not know: take that one. p_last: the last token
+-- that was given.
 CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_queues text[], p_tasks text[], p_capabilities text[], p_options jsonb, p_last bigint, p_now bigint,
   OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
@@ -103,9 +104,6 @@ DECLARE
   p lp.popped;
 BEGIN
   again := false;
-  IF p_options - '{least_urgent,aged,most_urgent}'::text[] <> '{}' THEN
-    RETURN; -- an option that only the full path keeps
-  END IF;
   SELECT n.only INTO v_id FROM (SELECT count(*) AS n, min(s.lane) AS lane FROM (SELECT lane FROM lp.seat LIMIT 2) AS s) AS s
   CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = s.lane OFFSET 0) AS l
   CROSS JOIN LATERAL (
@@ -114,7 +112,7 @@ BEGIN
   ) AS n
   WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= lp.least_urgent(p_options) AND p_capabilities @> l.needs
     AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
-    AND NOT EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (l.class_gates));
+    AND NOT EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (l.class_gates)) AND p_options - '{least_urgent,aged,most_urgent}'::text[] = '{}';
   IF v_id IS NULL THEN
     RETURN;
   END IF;
