@@ -316,6 +316,38 @@ BEGIN
   RETURN p_gate;
 END $$;
 
+-- The gate with another rule, declared or an operator's: what was taken under the old rule stays taken.
+CREATE OR REPLACE FUNCTION lp.gate_ruled(p_gate lp.gate, p_rule jsonb, p_declared boolean, p_now bigint) RETURNS lp.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_after lp.gate := lp.gate_rule(p_gate, p_rule);
+BEGIN
+  v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+    v_after.rule_changed_at_ms := p_now;
+  END IF;
+  v_after.declared := p_declared;
+  v_after.reserved_for := 0;
+  RETURN v_after;
+END $$;
+
+-- The gate after an operator has opened it: nothing holds or slows it any more.
+CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate := lp.gate_reset(p_gate);
+  IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+    p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
+    p_gate.rule_changed_at_ms := p_now;
+  END IF;
+  p_gate.held_until_ms := 0;
+  p_gate.reserved_for := 0;
+  p_gate.pace := :FULL_PACE;
+  p_gate.paced_at_ms := 0;
+  p_gate.ceiling := :FULL_PACE;
+  p_gate.last_cut_token := 0;
+  RETURN p_gate;
+END $$;
+
 -- True when forgetting the gate changes nothing, so that a janitor may delete it.
 CREATE OR REPLACE FUNCTION lp.gate_is_blank(p_gate lp.gate, p_now bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
