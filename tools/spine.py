@@ -100,7 +100,7 @@ def _sqlite() -> tuple[Station, ...]:
         Station("settle", "stores/sqlite/settle.py:_apply", rests=True),
         Station("result", told, rests=True),
         Station("result", queued, via="client/handle.py", rests=True),
-        Station("result", "stores/sqlite/find.py:views", rests=True),
+        Station("result", "stores/sqlite/views.py:views", rests=True),
     )
 
 

@@ -265,6 +265,15 @@ async def forks_in_a_callback() -> None:
 
 
 @in_loop
+async def forks_in_a_function_of_a_callback() -> None:
+    def fork() -> None:
+        os.fork()
+
+    asyncio.get_running_loop().call_soon(fork)
+    await asyncio.sleep(0.1)
+
+
+@in_loop
 def ignores_all_signals() -> None:
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):

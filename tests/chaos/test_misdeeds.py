@@ -42,6 +42,7 @@ HARMLESS: Final = {
     "forks_and_waits",
     "forks_and_returns_in_a_thread",
     "forks_in_a_callback",
+    "forks_in_a_function_of_a_callback",
     "ignores_all_signals",
     "blocks_all_signals",
     "clears_the_environment",

@@ -121,7 +121,7 @@ def start(process: subprocess.Popen[str], kill_at: int) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_500 if FULL else 300)
 async def test_a_relay_killed_between_any_two_steps(ground: Ground, bench: Bench, server: RedisServer) -> None:
     ran: list[Any] = []
     number, kills, step = 0, 0, 1
@@ -181,7 +181,7 @@ async def produce(ground: Ground, name: str, stop: asyncio.Event, seed: int) -> 
 @pytest.mark.parametrize(
     "ground", ["postgres", *in_matrix("a relay makes the same calls beside SQLite", "sqlite")], indirect=True
 )
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_500 if FULL else 300)
 async def test_a_relay_killed_at_any_moment(
     ground: Ground, bench: Bench, server: RedisServer, request: pytest.FixtureRequest
 ) -> None:

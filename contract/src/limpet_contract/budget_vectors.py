@@ -28,7 +28,7 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "nobody passes the first job that did not fit",
+        "no job passes the first job that did not fit",
         _TEN_A_DAY,
         (Ask(T0, (8, 3, 1), 1, MIDNIGHT), Ask(T0 + 1, (1,), 0, MIDNIGHT), Ask(MIDNIGHT, (1,), 1)),
     ),
@@ -47,12 +47,12 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "what nobody could pay for is not waited for in the next period",
+        "a job that did not fit is not waited for in the next period",
         _TEN_A_DAY,
         (Ask(T0, (11,), 0, MIDNIGHT), Ask(MIDNIGHT - 1, (1,), 0, MIDNIGHT), Ask(MIDNIGHT, (1,), 1)),
     ),
     Vector(
-        "what a job did not use comes back, and whoever waits for no more than that goes on",
+        "the unused part of a reservation comes back, and a job that waits for no more than that starts",
         _TEN_A_DAY,
         (
             Ask(T0, (6, 4, 3), 2, MIDNIGHT),
@@ -63,7 +63,7 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "a job that costs more than it reserved is paid in full, and nobody starts on credit",
+        "a job that costs more than it reserved is paid in full, and no job starts on credit",
         _TEN_A_DAY,
         (
             Ask(T0, (5,), 1),
@@ -116,7 +116,7 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "another period begins to count anew",
+        "another period begins to count from zero",
         _TEN_A_DAY,
         (
             Ask(T0, (8,), 1),

@@ -87,7 +87,7 @@ _HALF_OF_FOUR: Final = GateRule(
 )
 
 VECTORS: Final[tuple[Vector, ...]] = (
-    Vector("a gate without a rule stops nobody", GateRule(KEY), (Ask(T0, _one(50), 50),)),
+    Vector("a gate without a rule stops no job", GateRule(KEY), (Ask(T0, _one(50), 50),)),
     Vector(
         "concurrency admits up to its ceiling and again when a job ends",
         GateRule(KEY, concurrency=2),
@@ -188,7 +188,7 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "a hold admits nobody until it is over, and a shorter one does not cut it",
+        "a hold admits no job until it is over, and a shorter one does not cut it",
         GateRule(KEY, concurrency=5),
         (
             Change(T0, GateChange(KEY, hold_ms=1_000)),

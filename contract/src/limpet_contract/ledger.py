@@ -1,4 +1,4 @@
-"""Keeps the walk's own books of limits: what each of them must have counted, and whom it may let through.
+"""Keeps the walk's own books of limits: what each of them must have counted, and which jobs it may admit.
 
 Nothing here is asked of `limpet.core.gate` but the shape of a rule: sums over jobs take the place of levels.
 """
@@ -35,7 +35,7 @@ class Taken:
 
 @dataclass
 class Shutter:
-    """How far a gate was shut by whoever pushed back, ran out of money, or operates it."""
+    """How long a gate is shut, by pushback, by an empty account or by an operator."""
 
     held_until_ms: int = 0
     pace: int = FULL_PACE
@@ -54,7 +54,7 @@ class Shutter:
         return RAMP_MS if rule.floor is None else rule.climb_ms
 
     def push_back(self, rule: GateRule, until_ms: int, claimed_at_ms: int, now_ms: int) -> None:
-        """Come back later, the other side has said; only jobs that were claimed since say how fast to go."""
+        """A provider pushed back; only jobs that were claimed since then change the pace."""
         self.held_until_ms = max(self.held_until_ms, until_ms)
         if claimed_at_ms > self.cut_at_ms:
             self.pace = 0 if rule.floor is None else max(rule.floor, self.speed(rule, now_ms) // 2)
@@ -63,7 +63,7 @@ class Shutter:
             self.climbs_from_ms = max(self.climbs_from_ms, self.held_until_ms)
 
     def cut_off(self, until_ms: int, token: int, now_ms: int) -> None:
-        """No money is left, the other side has said: while it is shut, that is news only from its probe's claim."""
+        """No money is left, a provider said: while the gate is shut, that counts only from its probe's claim."""
         if (self.probe and self.probe[1] == token) or not (self.probe or self.open_until_ms > now_ms):
             self.open_until_ms, self.probe = until_ms, None
 
@@ -75,7 +75,7 @@ class Shutter:
         assert paced == (self.pace, self.climbs_from_ms, self.ceiling), f"{gate} does not go as fast as {self}"
 
     def is_shut(self, now_ms: int) -> bool:
-        """True when it lets nobody through, but for the one that probes it."""
+        """True when it admits no job except its probe."""
         return self.held_until_ms > now_ms or self.open_until_ms > now_ms or self.probe is not None
 
 
@@ -123,7 +123,7 @@ class Ledger:
             self.starts.forget(key)
 
     def forget(self, stored: Collection[str]) -> None:
-        """A janitor has removed the others, which nobody was ruled by and which had nothing to remember."""
+        """A janitor has removed the others: no job was under them, and they had nothing to remember."""
         for key in self.rules.keys() - stored:
             del self.rules[key]
             self.shutters.pop(key, None)
@@ -154,7 +154,7 @@ class Ledger:
         return [rule.key for rule in budgets if self.left(rule.key, now_ms) < max(1, job.cost_in(rule.unit))]
 
     def awaited(self, wants: Mapping[str, int], now_ms: int) -> set[str]:
-        """The budgets that somebody wants more of than is left: nobody passes."""
+        """The budgets with a waiting job that needs more than is left: no job passes."""
         return {key for key, wanted in wants.items() if self.left(key, now_ms) < wanted}
 
     def start(self, job: ModelJob, *, probe: bool, now_ms: int) -> None:
@@ -197,7 +197,7 @@ class Ledger:
                     shutter.open_until_ms = now_ms + COOLDOWN_MS
 
     def shut(self, job: ModelJob, hold: Hold, now_ms: int) -> None:
-        """The other side has pushed the job back, or has told it that no money is left."""
+        """A provider has pushed the job back, or reported that no money is left."""
         rule, shutter = self.rules.setdefault(hold.gate, GateRule(hold.gate)), self.shutter(hold.gate)
         if hold.trips:
             shutter.cut_off(now_ms + hold.delay_ms, job.token, now_ms)
@@ -217,7 +217,7 @@ class Ledger:
         return 1 << 30 if most is None else max(1, most * self.shutter(key).speed(rule, now_ms) // FULL_PACE)
 
     def _most_at_once(self, rule: GateRule, now_ms: int) -> int | None:
-        """How many may hold one at full speed. A gate without numbers counts while it climbs, and nobody after that."""
+        """How many may hold one at full speed. A gate without numbers counts jobs only while it climbs."""
         climbs = self.shutter(rule.key).speed(rule, now_ms) < FULL_PACE
         numbers = rule.concurrency, rule.interval_us, rule.cap
         return RAMP_JOBS if climbs and numbers == (None, None, None) else rule.concurrency

@@ -1,4 +1,4 @@
-"""Remembers what gates must answer after somebody pushed back: more of `limpet_contract.gate_vectors`."""
+"""Remembers what gates must answer after pushback: more of `limpet_contract.gate_vectors`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "a key that counts nobody begins again with one job, and counts nobody again after ten seconds",
+        "a key without numbers begins again with one job, and stops counting after ten seconds",
         _BARE,
         (
             Ask(T0, _one(30), 30),
@@ -123,7 +123,7 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "a ceiling of nothing admits nobody, at any pace",
+        "a ceiling of nothing admits no job, at any pace",
         GateRule(KEY, concurrency=0, floor=500),
         (
             Ask(T0, _one(1), 0, None),
@@ -142,7 +142,7 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "an adaptive gate goes no faster than the other side allows",
+        "an adaptive gate goes no faster than the provider allows",
         _ADAPTIVE_EIGHT,
         (
             Change(T0, GateChange(KEY, ceiling=500)),
@@ -189,7 +189,7 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "whoever is told that no money is left while nobody probes shuts the gate again",
+        "a job that is told that no money is left while no job probes shuts the gate again",
         _EIGHT,
         (
             Ask(T0, _one(2), 2),

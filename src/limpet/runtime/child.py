@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from limpet.core.errors import StoreError
@@ -57,8 +58,7 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run on uvloop where it is installed, until the coroutine has ended: a handler that stops the loop does not."""
     loop = _new_loop()
     asyncio.set_event_loop(loop)
-    # A copy of this process that some callback forked ends before it touches what belongs to this one.
-    os.register_at_fork(after_in_child=lambda: loop.call_soon(end_of_copy))
+    os.register_at_fork(after_in_child=partial(_end_copy, sys._getframe()))
     main = background(coroutine, "limpet-child", loop)
     main.add_done_callback(lambda _: loop.stop())
     while not main.done():
@@ -71,6 +71,29 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
                 worker_log(logging.ERROR, "code of a handler stopped the loop, going on")
     _let_go(loop)
     return main.result()
+
+
+def _end_copy(running: FrameType) -> None:
+    """In a copy of this process that code on the loop forked: end when that code returns to the loop.
+
+    What the loop would do next, in the same turn, is to write what both have buffered, and to start jobs. Code that
+    works in the copy, and ends it itself, never comes so far. `running` is the frame that runs the loop.
+    """
+    frame, outermost = sys._getframe().f_back, None
+    while frame is not running:
+        if frame is None:
+            return  # forked by a thread, whose copy has no loop that turns
+        if not frame.f_globals.get("__name__", "").startswith("asyncio."):  # the loop's own, where it is not uvloop
+            outermost = frame
+        frame = frame.f_back
+    if outermost is None:
+        end_of_copy()
+
+    def returns(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame is outermost:
+            end_of_copy()
+
+    sys.setprofile(returns)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -76,7 +76,7 @@ async def all_gates(store: Store) -> list[Gate]:
 async def refuse_draining(store: Store, *lanes: Lane) -> None:
     """Raise what an enqueue would, where everything, the queue or the task only works off the jobs that it has.
 
-    For those who have to make room for a job first, and must not do so in vain.
+    For callers that have to make room for a job first, and must not do so in vain.
     """
     for gate in await store.gates(keys=[key for lane in lanes for key in lane.class_gates[:3]]):
         if gate.draining:

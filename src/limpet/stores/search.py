@@ -89,7 +89,7 @@ class Search(Generic[Position]):
                     return
 
     def page(self, whole: Iterable[JobView | None], last: Position | None) -> Page:
-        """The page of these jobs, read anew: meanwhile one may have gone, or gone on.
+        """The page of these jobs, read again: meanwhile one may have been removed, or moved to another state.
 
         `last`: where the search stopped; None when it came to the end of its index.
         """

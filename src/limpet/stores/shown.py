@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _LOGIN: Final = re.compile(r"(?<=://)([^/?#]*)@")
-_SPOILT_LOGIN: Final = re.compile(r"(?<=://)([^/].*)@")  # a password with a / that nobody wrote as %2F
+_SPOILT_LOGIN: Final = re.compile(r"(?<=://)([^/].*)@")  # a password with a / that is not written as %2F
 # A listen_url is a URL of its own, password and all.
 _SECRET_OPTION: Final = re.compile(r"([?&](?:[^=&#]*password|listen_url)=)[^&#]*", re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""Remembers who sleeps for what, in whichever event loop, and what was told while nobody slept."""
+"""Remembers sleepers and what they wait for, in every event loop, and wake-ups that came while none slept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Waiter:
     __slots__ = ("at_s", "expected", "kinds", "sleepers")
 
     def __init__(self) -> None:
-        self.at_s = time.monotonic()  # when somebody last cared
+        self.at_s = time.monotonic()  # when it was last used
         self.expected = True
         self.kinds: set[bytes] = set()
         self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
@@ -55,13 +55,13 @@ class Waiters:
 
     @property
     def mailbox(self) -> str:
-        """A name for this process, under which it can be told things; a fork gets another and begins with nobody."""
+        """The name under which wake-ups reach this process; a fork gets another and begins without sleepers."""
         if self._pid != os.getpid():
             self._begin()
         return self._mailbox
 
     def deliver(self, kind: bytes, name: bytes) -> bool:
-        """Note a wake-up and rouse whoever sleeps for it, in whichever loop; False when nobody cares any more."""
+        """Note a wake-up and wake its sleeper, in any loop; False when it is not expected any more."""
         with self._lock:
             waiter = self._waiters.get(name)
             if waiter is None:
@@ -72,7 +72,7 @@ class Waiters:
         return True
 
     def rouse(self) -> None:
-        """Wake everybody who sleeps, as if all had happened: something may have been missed."""
+        """Wake every sleeper, as if all had happened: something may have been missed."""
         sleepers = []
         with self._lock:
             for waiter in self._waiters.values():
@@ -110,7 +110,7 @@ class Waiters:
             self._waiter(name)
 
     def forget(self, name: bytes) -> None:
-        """Drop what is kept for a session or job that nobody waits for any more."""
+        """Drop what is kept for a session or job without a waiter."""
         with self._lock:
             waiter = self._waiters.get(name)
             if waiter is not None:
@@ -187,7 +187,7 @@ def _rouse_all(sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[No
         if loop is here:
             _rouse(future)
             continue
-        with suppress(RuntimeError):  # its loop is closed: nobody sleeps there any more
+        with suppress(RuntimeError):  # its loop is closed: no sleeper is left there
             loop.call_soon_threadsafe(_rouse, future)
 
 

@@ -75,7 +75,7 @@ DAMAGE = {
     "a job waits for an event that has come": (
         "INSERT INTO lp.note SELECT id, 'event', 'go', '' FROM lp.wait WHERE due_ms > 1::bigint << 51"
     ),
-    "somebody watches a job that has ended": "INSERT INTO lp.watch SELECT id, 'ear' FROM lp.done LIMIT 1",
+    "somebody watches a job that has ended": "INSERT INTO lp.watch SELECT id, 'channel' FROM lp.done LIMIT 1",
     "a lane is not known": f"DELETE FROM lp.lane WHERE id = {LANE}",
     "a policy is not known": "DELETE FROM lp.policy",
     "a lane is half stored": f"UPDATE lp.lane_now SET member = member + 1 WHERE id = {LANE}",

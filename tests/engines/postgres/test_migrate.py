@@ -341,7 +341,7 @@ async def test_what_cannot_be_had_in_time_is_given_up_with_a_reason(
         assert "pg_stat_activity" in caught.value.fix
         other.rollback()
         other.execute(migrate._lock(schema, "pg_advisory_xact_lock").encode())
-        with pytest.raises(StoreUnreachable, match="somebody else is migrating this schema"):
+        with pytest.raises(StoreUnreachable, match="another process is migrating this schema"):
             await apply(schema)
     monkeypatch.setattr(migrate, "PATIENCE_S", 0.2)
     with pytest.raises(StoreUnreachable, match="could not be reached within"):

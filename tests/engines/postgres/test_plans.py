@@ -50,7 +50,7 @@ CROWDS = {
     "note": "id, 'k', 'n', ''",
     "attempt (job, seq, number, started_ms, finished_ms, outcome, session)": "id, 1, 1, 0, 0, 'lost', ''",
     "gone": "id, 4, 9e15",
-    "watch": "id, 'ear'",
+    "watch": "id, 'channel'",
     "flow_job": "id, decode(lpad(to_hex(n / 8), 32, '0'), 'hex')",
     "key_job": "decode(lpad(to_hex(n / 8), 8, '0'), 'hex'), id",
     "dep_far": "id, id",

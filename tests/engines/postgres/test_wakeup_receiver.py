@@ -54,14 +54,14 @@ class Post:
         self.server = server
         self.waiters = Waiters()
         where = parse_postgres(url or f"{server.url}?{PATIENT}")
-        self.ears = PerLoop(lambda: LoneReceiver(where, "hears", self.waiters, ping_s=ping_s))
+        self.receivers = PerLoop(lambda: LoneReceiver(where, "hears", self.waiters, ping_s=ping_s))
 
     def tell(self, *messages: str, to: str | None = None) -> None:
         for message in messages:
-            self.server.ask("SELECT pg_notify(%s, %s)", to or self.ears.here().address, message)
+            self.server.ask("SELECT pg_notify(%s, %s)", to or self.receivers.here().address, message)
 
     async def sleep(self, name: bytes, timeout_s: float) -> set[bytes]:
-        await self.ears.here().subscribe()
+        await self.receivers.here().subscribe()
         return await self.waiters.sleep(name, timeout_s)
 
     async def told(self, name: bytes, kind: bytes) -> set[bytes]:
@@ -82,12 +82,12 @@ class Post:
 async def post() -> AsyncIterator[Post]:
     post = Post(prepared(shared(POSTGRES)))
     yield post
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
     sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"one", b"two", "drei-ü".encode(), JOB)]
-    await post.ears.here().subscribe()
+    await post.receivers.here().subscribe()
     post.tell("utwo")
     assert await sleeps[1] == {URGENT}
     assert not sleeps[0].done()
@@ -100,7 +100,7 @@ async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> No
 async def test_who_gives_the_address_is_heard_from_then_on(post: Post) -> None:
     """Nothing keeps a notification for one who does not listen yet."""
     post.waiters.expect(b"one")
-    address = await post.ears.here().subscribe("one")
+    address = await post.receivers.here().subscribe("one")
     assert address is not None
     post.tell("wone", "cone", to=address)
     assert await post.told(b"one", CANCEL) == {WORK, CANCEL}
@@ -109,7 +109,7 @@ async def test_who_gives_the_address_is_heard_from_then_on(post: Post) -> None:
 
 async def test_nonsense_on_the_channel_hurts_nobody(post: Post) -> None:
     post.waiters.expect(b"one")
-    await post.ears.here().subscribe()
+    await post.receivers.here().subscribe()
     post.tell("", "f", "fxyz", "t", "wnobody", "?one", "wone")
     assert await post.told(b"one", WORK) == {b"?", WORK}
 
@@ -118,7 +118,7 @@ async def test_what_a_foreign_transaction_posts_is_news_for_sessions_and_not_for
     for name in (b"one", b"two", b"other loop's", JOB):
         post.waiters.expect(name)
     for session in ("one", "two", "gone"):
-        await post.ears.here().subscribe(session)
+        await post.receivers.here().subscribe(session)
     post.tell("p", to="all-of-them")
     assert await post.waiters.sleep(b"one", LONG_S) == {WORK}
     assert await post.waiters.sleep(b"two", 0.1) == {WORK}, "noted, for one who is about to sleep"
@@ -138,27 +138,27 @@ async def test_after_a_lost_connection_everybody_is_woken_once(server: PostgresS
     """What was told meanwhile is gone."""
     post = Post(server)
     sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"session", b"job")]
-    address = await post.ears.here().subscribe("session")
+    address = await post.receivers.here().subscribe("session")
     await asyncio.sleep(0)
     server.kill()
     server.start()
     for sleep in sleeps:
         assert wake_of(await sleep).work
     assert await post.sleep(b"session", 0.05) == set(), "once is enough"
-    assert await post.ears.here().subscribe() == address, "and the address is the same"
+    assert await post.receivers.here().subscribe() == address, "and the address is the same"
     post.tell("wsession", to=address)
     assert await post.sleep(b"session", LONG_S) == {WORK}
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_connection_that_somebody_cut_is_replaced(server: PostgresServer) -> None:
     post = Post(server)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-    await post.ears.here().subscribe("one")
+    await post.receivers.here().subscribe("one")
     for pid in post.listeners():
         server.ask("SELECT pg_terminate_backend(%s)", pid)
     assert wake_of(await sleeping).work
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def interrupted(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,22 +172,22 @@ async def test_a_frozen_server_is_noticed(server: PostgresServer, caplog: pytest
     caplog.set_level(logging.INFO)
     post = Post(server, f"{server.url}?timeout=0.3", ping_s=0.1)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-    await post.ears.here().subscribe()
+    await post.receivers.here().subscribe()
     server.freeze()
     await interrupted(caplog)
     server.thaw()
     assert wake_of(await sleeping).work, "the connection was given up, and made again"
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_quiet_server_is_not_given_up(server: PostgresServer) -> None:
     post = Post(server, ping_s=0.05)
-    await post.ears.here().subscribe()
+    await post.receivers.here().subscribe()
     before = post.listeners()
     assert await post.sleep(b"one", 0.5) == set()
     assert post.listeners() == before
     assert len(before) == 1
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_server_that_is_not_there_is_waited_for_and_then_everybody_is_woken(
@@ -200,7 +200,7 @@ async def test_a_server_that_is_not_there_is_waited_for_and_then_everybody_is_wo
     await interrupted(caplog)
     server.start()
     assert wake_of(await sleeping).work
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_sleepers_of_other_loops_and_threads_are_woken(post: Post) -> None:
@@ -208,7 +208,7 @@ async def test_sleepers_of_other_loops_and_threads_are_woken(post: Post) -> None
     thread = threading.Thread(target=lambda: woken.append(asyncio.run(post.waiters.sleep(b"there", LONG_S))))
     thread.start()
     post.waiters.expect(b"there")
-    await post.ears.here().subscribe("there")
+    await post.receivers.here().subscribe("there")
     post.tell("wthere")
     await asyncio.to_thread(thread.join)
     assert woken == [{WORK}]
@@ -220,7 +220,7 @@ def test_a_loop_that_ends_leaves_nothing_behind() -> None:
 
     async def main() -> None:
         posts.append(Post(server, f"{server.url}?application_name=leaves"))
-        await posts[0].ears.here().subscribe("one")
+        await posts[0].receivers.here().subscribe("one")
 
     asyncio.run(main())
     gc.collect()
@@ -230,9 +230,9 @@ def test_a_loop_that_ends_leaves_nothing_behind() -> None:
 
 
 async def test_closing_ends_it_and_hearing_begins_it_again(post: Post) -> None:
-    address = await post.ears.here().subscribe()
-    await post.ears.close()
-    again = await post.ears.here().subscribe()
+    address = await post.receivers.here().subscribe()
+    await post.receivers.close()
+    again = await post.receivers.here().subscribe()
     assert address != again
     post.waiters.expect(b"one")
     post.tell("wone", to=again)
@@ -248,37 +248,37 @@ async def test_behind_a_pooler_sleepers_look_by_themselves_and_the_fix_is_said_o
     monkeypatch.setattr(receiver_module, "POLL_S", 0.2)
     with pooled(server) as pool:
         post = Post(server, f"{pool.url}?{PATIENT}")
-        assert await post.ears.here().subscribe("one") is None, "no address: nobody needs to tell it anything"
+        assert await post.receivers.here().subscribe("one") is None, "no address: nobody needs to tell it anything"
         post.waiters.expect(b"one")
         await post.waiters.sleep(b"one", 1)
         for _ in range(3):
             assert wake_of(await post.waiters.sleep(b"one", LONG_S)).work
-        assert await post.ears.here().subscribe("one") is None
+        assert await post.receivers.here().subscribe("one") is None
         warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(warnings) == 1
         assert "listen_url" in warnings[0]
         assert pool.show("CLIENTS")
-        await post.ears.close()
+        await post.receivers.close()
 
 
 async def test_another_way_to_the_server_is_taken_for_listening(server: PostgresServer) -> None:
     with pooled(server) as pool:
         post = Post(server, f"{pool.url}?{PATIENT}&listen_url=127.0.0.1:{server.port}")
         sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-        address = await post.ears.here().subscribe("one")
+        address = await post.receivers.here().subscribe("one")
         assert address is not None
         post.tell("wone", to=address)
         assert await sleeping == {WORK}
-        await post.ears.close()
+        await post.receivers.close()
 
 
 async def test_while_the_other_way_is_shut_sleepers_look_by_themselves(server: PostgresServer) -> None:
     post = Post(server, f"{server.url}?timeout=0.3&listen_url=127.0.0.1:1")
-    await post.ears.here().subscribe("one")
+    await post.receivers.here().subscribe("one")
     post.waiters.expect(b"one")
     for _ in range(3):
         assert wake_of(await post.waiters.sleep(b"one", LONG_S)).work
-    await post.ears.close()
+    await post.receivers.close()
 
 
 async def test_a_way_that_is_shut_holds_up_no_beat(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.engines.redis.audit import faults
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
-EAR = {"blpop", "lpop"}  # a store listens whenever there is something to hear, which is nobody's cost
+LISTENS = {"blpop", "lpop"}  # a store listens whenever there is something to hear, which is nobody's cost
 
 _number = count()
 
@@ -42,7 +42,7 @@ class Place(Bench):
         """How often the server has run which command since `reset`, within scripts too."""
         text = self.server.ask("INFO", "commandstats").decode()
         calls = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", text, re.MULTILINE)
-        return Counter({name: int(number) for name, number in calls if name not in EAR})
+        return Counter({name: int(number) for name, number in calls if name not in LISTENS})
 
 
 class Numbers:

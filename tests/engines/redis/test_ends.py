@@ -376,7 +376,7 @@ async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Ends) -> 
         assert place.sound()
     names = {key.removeprefix(place.key("")) for key in place.server.ask("KEYS", place.key("*"))}
     stays = {b"m", b"n", b"po", b"pm", *(b"run tn ls sl lj ln".split())}
-    assert {name for name in names if not name.startswith((b"ear:", b"once:"))} <= stays, names - stays
+    assert {name for name in names if not name.startswith((b"mb:", b"once:"))} <= stays, names - stays
     for name in ("run", "tn", "ls", "sl", "lj", "ln"):
         assert place.server.ask("HKEYS", place.key(name)) in ([b""], [])
 

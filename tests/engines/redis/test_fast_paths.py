@@ -124,7 +124,7 @@ async def test_the_fast_paths_leave_what_the_full_paths_leave(seed: int, monkeyp
         walk = Walk(server, f"{name}-{seed}", seed)
         await walk.go(150)
         found = everything(server, f"{name}-{seed}")
-        left.append({key: value for key, value in found.items() if not key.startswith((b"ear:", b"once:"))})
+        left.append({key: value for key, value in found.items() if not key.startswith((b"mb:", b"once:"))})
         said.append(walk.said)
     assert said[0] == said[1]
     assert left[0].keys() == left[1].keys()
@@ -137,7 +137,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, list):
         return sorted(value)
     if isinstance(value, dict):
-        return {name: content for name, content in value.items() if name not in (b"ear", b"opened", b"store")}
+        return {name: content for name, content in value.items() if name not in (b"mailbox", b"opened", b"store")}
     return value
 
 

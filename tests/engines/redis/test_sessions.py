@@ -221,11 +221,11 @@ async def test_a_pause_of_a_draining_place_stays_as_it_was_said(place: Sessions)
 async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Sessions) -> None:
     hand = place.hand()
     await hand.claim()
-    ear = place.server.ask("HGET", place.key("s:w1"), "ear")
+    mailbox = place.server.ask("HGET", place.key("s:w1"), "mailbox")
     other = open_store(place.server.url, place.namespace)
     await Bench(other, place.clock).hand("w1").beat()
     await other.close()
-    assert place.server.ask("HGET", place.key("s:w1"), "ear") == ear != b""
+    assert place.server.ask("HGET", place.key("s:w1"), "mailbox") == mailbox != b""
 
 
 def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() -> None:
@@ -279,7 +279,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
     assert isinstance(store, RedisStore)
     assert store._waiters._waiters == {}
     address = store._receivers.here().address
-    place.server.ask("RPUSH", place.key(f"ear:{address}"), b"wfirst")
+    place.server.ask("RPUSH", place.key(f"mb:{address}"), b"wfirst")
     await place.hand("third").claim()
     await place.hand("third").wait(100)
     assert set(store._waiters._waiters) == {b"third"}

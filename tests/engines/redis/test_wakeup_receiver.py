@@ -42,7 +42,7 @@ class Post:
 
     @property
     def key(self) -> str:
-        return f"{{{TAG}}}:ear:{self.receivers.here().address}"
+        return f"{{{TAG}}}:mb:{self.receivers.here().address}"
 
     def tell(self, *messages: bytes) -> None:
         self.server.ask("RPUSH", self.key, *messages)

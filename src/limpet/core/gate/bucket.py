@@ -142,5 +142,5 @@ def _refundable_us(returned: Mapping[int, int], now_ms: int) -> int:
 
 
 def _later_us(from_us: int, count: int, interval_us: int) -> int:
-    """When so many tokens have come back from then on; what cannot be counted is as late as can be."""
+    """When `count` tokens have come back, from `from_us` on; at most the largest number that can be stored."""
     return min(MOST, from_us + count * interval_us)

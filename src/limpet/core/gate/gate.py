@@ -172,7 +172,7 @@ def reported_cost(rule: GateRule, spent: Mapping[str, int], *, unfinished: bool)
 
 
 def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
-    """The gate after the other side told the job under `token` to come back later: it is held, then goes slower.
+    """The gate after a provider pushed back the job under `token`: it is held, then goes slower.
 
     A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb.
     """

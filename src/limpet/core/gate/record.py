@@ -13,7 +13,7 @@ FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSO
 # one that has come so far gets nothing back; as an instant in microseconds it lies in the year 2255.
 MOST: Final = (1 << 53) - 1
 UNLIMITED: Final = 1 << 30  # the room of a gate that stops nothing
-FULL_PACE: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
+FULL_PACE: Final = 1_000  # the pace of a gate that was not slowed down; paces are thousandths of it
 
 Verdict = Literal["ok", "failed", "neutral"]
 
@@ -72,16 +72,16 @@ class Gate(Struct, frozen=True):
     opened: int = 0  # times it opened, ever
     pace: int = FULL_PACE  # how fast it went when it was last slowed down
     paced_at_ms: int = 0  # since when it has been climbing from there
-    ceiling: int = FULL_PACE  # how fast an adaptive gate goes at most: what the other side has said that it allows
+    ceiling: int = FULL_PACE  # the fastest pace of an adaptive gate, as the provider reported it
     last_cut_token: int = 0  # jobs claimed up to this token have had their say about the pace
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
-    reserved_for: int = 0  # what the first job that did not fit needs: till then nobody passes it
+    reserved_for: int = 0  # the cost of the first job that did not fit: till it fits, no job passes it
     rule_changed_at_ms: int = (
         0  # when its rule was changed, or its rate reset: what was charged till then never returns
     )
     announced_marks: int = 0  # what people have heard of the budget in this period; see core.news
-    by_hand: bool = False  # somebody opened it; what its probe finds ends that
+    by_hand: bool = False  # an operator opened it; the result of its probe ends that
 
     @property
     def key(self) -> str:
@@ -112,6 +112,6 @@ class GateChange(Struct, frozen=True):
     resume: bool = False
     drain: bool | None = None
     hold_ms: int | None = None
-    ceiling: int | None = None  # how fast the other side says an adaptive gate may go, in thousandths
-    trip_ms: int | None = None  # open for so long; FOREVER_MS = until reset by hand
+    ceiling: int | None = None  # the pace that the provider allows an adaptive gate, in thousandths
+    trip_ms: int | None = None  # open for this long; FOREVER_MS = until reset by hand
     reset: bool = False

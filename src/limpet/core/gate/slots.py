@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from limpet.core.gate.pace import climbed_at_ms, pace
 from limpet.core.gate.record import FULL_PACE, UNLIMITED, Gate
 
-RAMP_JOBS: Final = 20  # a gate without numbers has climbed to so many at once, before it counts nothing again
+RAMP_JOBS: Final = 20  # concurrent jobs that a gate without numbers climbs to, before it stops counting
 
 
 def max_concurrency(gate: Gate, now_ms: int) -> int | None:
@@ -49,7 +49,7 @@ def slot_opens_at_ms(gate: Gate, now_ms: int) -> int | None:
 
 
 def take_slots(gate: Gate, count: int) -> Gate:
-    """The gate after so many jobs have started."""
+    """The gate after `count` jobs have started."""
     return replace(gate, used=gate.used + count)
 
 

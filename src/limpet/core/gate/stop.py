@@ -1,4 +1,4 @@
-"""A gate that is stopped as a whole: somebody paused it, or the other side asked to be left alone for a while."""
+"""A gate that is stopped as a whole: an operator paused it, or a provider pushed back."""
 
 from __future__ import annotations
 

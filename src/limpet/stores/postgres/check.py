@@ -17,7 +17,7 @@ from limpet.stores.postgres.vacuum import HOT
 OLDEST: Final = 150_000  # the oldest that every test runs on
 SKEW_MS: Final = 1_000
 OLD_S: Final = 600  # a transaction that is open for so long makes every other table of the database grow
-OLD_XIDS: Final = 500_000  # nothing says since when a slot holds its snapshot: so many are ten minutes of a busy queue
+OLD_XIDS: Final = 500_000  # nothing says since when a slot holds its snapshot: these are ten minutes of a busy queue
 BLOATED: Final = 200_000  # dead rows of a table that should be short
 NEARLY_FULL: Final = 0.9
 
@@ -39,8 +39,8 @@ SELECT jsonb_build_object(
   'sees_others', pg_has_role('pg_read_all_stats', 'USAGE')
 )
 """
-# What keeps dead rows from being removed: a transaction of this database that is open or prepared; a slot that nobody
-# reads, or a standby's own readers.
+# What keeps dead rows from being removed: a transaction of this database that is open or prepared; an unread
+# slot, or a standby's own readers.
 _HOLDERS: Final = """
 SELECT what, name, age_s, fix FROM (
   SELECT 'transaction' AS what, coalesce(nullif(application_name, ''), usename, '?') || ' (pid ' || pid || ')' AS name,

@@ -62,7 +62,7 @@ BY_JOB: Final = Handed._fields.index("input_jobs")  # arrays that have one eleme
 async def claim(
     client: Client, definitions: DefinitionCache, request: ClaimRequest, now_ms: int | None
 ) -> tuple[Claim, list[Bury]]:
-    """What the session holds from now on, and what must be buried of it since nobody can read it."""
+    """What the session holds from now on, and the unreadable jobs of it, which must be buried."""
     serves = request.serves
     values = (
         request.session,
@@ -79,7 +79,7 @@ async def claim(
     now, next_at, again, asleep, *arrays = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
     handed = Handed._make(arrays)
     if asleep:
-        # It lies down in its commit, and whoever posts looks for sleepers after theirs: one of the two sees the other.
+        # It is marked asleep in its commit, and a poster looks for sleepers after its own: one of them sees the other.
         (again,) = await client.row(POSTED, verb="claim")
     if not handed.ids:
         return Claim((), now, next_at, again), []

@@ -41,7 +41,7 @@ class Posted(NamedTuple):
     """The last columns of a verb that changes something: w_lanes, w_ns, w_dues and w_gates."""
 
     lanes: list[int] | None
-    ns: list[int] | None  # by lane: so many more jobs are ready
+    ns: list[int] | None  # by lane: how many more jobs are ready
     dues: list[int | None] | None  # by lane: when its next timer rings
     gates: list[str] | None
 
@@ -121,7 +121,7 @@ class Client(ServerClient[Query]):
     @property
     def lends(self) -> bool:
         """True when other loops may ask over the connections of this one."""
-        here = self._pid == os.getpid()  # a fork has the loops of its parent, and nobody runs them
+        here = self._pid == os.getpid()  # a fork has the loops of its parent, but they do not run
         return self._lends and here and not self.pool.dropped and not self._loop.is_closed()
 
     def borrow_of(self, lender: Client) -> None:
@@ -150,7 +150,7 @@ class Client(ServerClient[Query]):
         """The row of a verb without its last columns, which say what it posted: sleepers are woken for that.
 
         Sleepers are looked for in a second transaction, since one that falls asleep meanwhile cannot be seen by the
-        first. It leaves on the same connection the moment the answer is there, and nobody waits for it.
+        first. It leaves on the same connection the moment the answer is there, and no caller waits for it.
         """
         rows = await self._request(Call(sql, values, verb, repeat, wakes=True, now_ms=now_ms))
         return rows[0][:-POSTED]
@@ -175,7 +175,7 @@ class Client(ServerClient[Query]):
             logger.info("wake-ups were lost: %s", error)
 
     def _errand(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Something that nobody here waits for."""
+        """A coroutine that no caller waits for."""
         errand = self._loop.create_task(coroutine)
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
@@ -222,7 +222,7 @@ class Client(ServerClient[Query]):
             task.add_done_callback(tell)
 
         def tell(task: asyncio.Task[list[Row]]) -> None:
-            with suppress(RuntimeError):  # our loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # our loop is closed: no caller waits any more
                 self._loop.call_soon_threadsafe(_pass_on, task, answer, call.verb)
 
         def give_up() -> None:
@@ -288,7 +288,7 @@ class Client(ServerClient[Query]):
         if not isinstance(error, Lost | Refusal):
             raise error  # of the driver, about what it read: no way of asking changes that
         request.failures += 1
-        # At once the first time: a proxy or a restart had cut a connection that nobody used.
+        # At once the first time: a proxy or a restart had cut an unused connection.
         at_once = request.failures == 1 if isinstance(error, Lost) else self._helps_at_once(request, error)
         return random.uniform(0, ONCE_S) if at_once else pause(request.failures - 1)
 

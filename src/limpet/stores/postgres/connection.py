@@ -1,8 +1,8 @@
 """Carries statements and answers over one connection, one at a time, through the driver's own libpq.
 
 The socket is watched for as long as the connection lives, so a call costs no registration, notifications arrive by
-themselves, and a connection that ends while nobody uses it is known to be dead. It repeats nothing: whoever asks learns
-whether what was asked had left this process, and decides.
+themselves, and a connection that ends while it is unused is known to be dead. It repeats nothing: the caller learns
+whether the request had left this process, and decides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Said = list[bytes | None]  # the parameters of a statement, in binary form
 Then = Callable[["Connection", list[Row]], None]
 
 OLDEST: Final = 140_000  # the functions cannot be created on an older one
-CANCEL_S: Final = 2.0  # how long a server may take to hear that nobody waits for its answer any more
+CANCEL_S: Final = 2.0  # how long a server may take to accept that no caller waits for its answer any more
 
 _BINARY: Final = Format.BINARY
 # After these the connection is of no more use, whether or not the server hangs up: it has become a standby.
@@ -85,12 +85,12 @@ class Connection:
 
     def __init__(self, driver: psycopg.AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.closed = False
-        self.pooled = False  # somebody in between hands our statements to whichever server process is free
+        self.pooled = False  # a pooler in between hands our statements to whichever server process is free
         self.prepares = False
         self.idle_since = 0.0
         self.freed: Callable[[Connection], None] | None = None  # called when it can be asked again
         self.ended: Callable[[Connection], None] | None = None  # called when it has ended, however that came
-        self.silenced: Callable[[Connection], None] | None = None  # called then, too, where somebody listens on it
+        self.silenced: Callable[[Connection], None] | None = None  # called then, too, if a receiver listens on it
         self.notified: Callable[[bytes, bytes], None] | None = None  # called with channel and payload of a NOTIFY
         self._driver = driver
         self._libpq: PGconn = driver.pgconn
@@ -109,7 +109,7 @@ class Connection:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
         self._writing = False
-        self.farewell: asyncio.Task[None] | None = None  # tells the server that nobody waits any more
+        self.farewell: asyncio.Task[None] | None = None  # tells the server that no caller waits any more
         loop.add_reader(self._descriptor, self._readable)
 
     # -- asking
@@ -124,7 +124,7 @@ class Connection:
     ) -> asyncio.Future[list[Row]]:
         """Ask; the answer is there by `deadline` (loop time), or the connection is given up.
 
-        `then` is called as soon as the answer is there and may ask the next thing, before anybody else can.
+        `then` is called as soon as the answer is there and may ask the next thing, before any other caller can.
         A caller that stops waiting costs nothing: the answer is dropped when it comes.
         """
         future = self._begin(deadline)
@@ -155,7 +155,7 @@ class Connection:
         return future
 
     def forget(self) -> None:
-        """What was prepared is gone, or means something else by now: prepare it anew, under another name."""
+        """What was prepared is gone, or means something else by now: prepare it again, under another name."""
         self._prepared.clear()
         self._renamed += 1
 
@@ -237,7 +237,7 @@ class Connection:
                 rows = self._rows(results[-1]) if results else []
                 if then is not None:
                     then(self, rows)
-            except Exception as error:  # what cannot be read must not leave anybody waiting
+            except Exception as error:  # an unreadable answer must not leave a caller waiting
                 fail(future, error)
             else:
                 if not future.done():

@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 class NameOf(Protocol):
-    """What the store's own schema is called among all, as far as is known or asked anew."""
+    """What the store's own schema is called among all, as far as it is known or asked again."""
 
     def __call__(self, *, again: bool = False) -> Awaitable[str]:
         """Its name."""

@@ -92,7 +92,7 @@ async def _look(
 ) -> Position | None:
     """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before.
 
-    All that a flow or a key names are looked at, however many they are: bounds are for those who look at everything.
+    All that a flow or a key names are looked at, however many they are: bounds are for searches over all jobs.
     """
     codes = [state.code for state in (query.states if query.states is not None else STATES)]
     fits = _Fits(codes, lane_match_of(query.terms))

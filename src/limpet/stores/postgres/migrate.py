@@ -22,7 +22,7 @@ LOCK: Final = NAMES["LOCKS"] + NAMES["DOOR"]  # and the schema's name: the schem
 
 STEP_S: Final = 600.0  # how long one statement of a migration may take: an index on many rows takes minutes
 PATIENCE_S: Final = 120.0  # how long to try while others migrate or hold what is to be changed
-LOCK_MS: Final = 1_000  # a change that waits for a lock makes everybody wait behind it: it gives up, and tries again
+LOCK_MS: Final = 1_000  # a change that waits for a lock makes other calls wait behind it: it gives up, and tries again
 
 Progress = Callable[[str], None]
 
@@ -37,8 +37,8 @@ CREATE TABLE IF NOT EXISTS lp.migration (
 );
 """
 _BY_HAND: Final = """\
--- To be run by hand: psql -v ON_ERROR_STOP=1 -f FILE. A step that meets a table in use gives up soon, so that nobody
--- waits behind it, and changes nothing: then print this anew, since the steps before it are done, and run that.
+-- To be run by hand: psql -v ON_ERROR_STOP=1 -f FILE. A step that meets a table in use gives up soon, so that no call
+-- waits behind it, and changes nothing: then print this again, since the steps before it are done, and run that.
 """
 _HAS: Final = "SELECT to_regnamespace('lp') IS NOT NULL, to_regclass('lp.migration') IS NOT NULL"
 _DONE: Final = "SELECT number, name, checksum, verbs, min_client FROM lp.migration ORDER BY number"
@@ -85,7 +85,7 @@ def _script(layout: Layout, schema: str) -> str:
 
 
 async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None) -> list[str]:
-    """Apply what is missing; which steps that were. None, when somebody else was faster."""
+    """Apply what is missing; which steps that were. None, when another process was faster."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + PATIENCE_S
     done: list[str] = []
@@ -114,7 +114,7 @@ async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None)
 
 
 class _Busy(Exception):
-    """Somebody else is migrating this schema."""
+    """Another process is migrating this schema."""
 
 
 async def _apply_all(connection: Connection, schema: str, done: list[str], progress: Progress) -> None:
@@ -136,11 +136,11 @@ async def _apply_all(connection: Connection, schema: str, done: list[str], progr
 
 
 async def _begin(connection: Connection, schema: str) -> Layout:
-    """A transaction in which nobody else migrates, and how far the schema is."""
+    """A transaction in which no other process migrates, and how far the schema is."""
     await _run(connection, "BEGIN")
     ((locked,),) = await _run(connection, _lock(schema, "pg_try_advisory_xact_lock"))
     if not locked:
-        raise _Busy("somebody else is migrating this schema")
+        raise _Busy("another process is migrating this schema")
     ((exists, recorded),) = await _run(connection, in_schema(_HAS, schema))
     rows = await _run(connection, in_schema(_DONE, schema)) if recorded else []
     return Layout(exists, tuple(Applied(*row) for row in rows))
@@ -192,4 +192,4 @@ def _gave_up(url: PostgresUrl, why: BaseException) -> StoreError:
 
 
 def _quiet(_: str) -> None:
-    """Nobody listens."""
+    """Without a listener."""

@@ -162,5 +162,5 @@ def _ms(keep_ms: int | None) -> int | None:
 
 
 def _parts(ids: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """So many ids as one step takes, again and again."""
+    """The ids in parts, each as large as one step takes."""
     return (list(ids[at : at + AT_ONCE]) for at in range(0, len(ids), AT_ONCE))

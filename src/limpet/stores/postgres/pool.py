@@ -1,4 +1,4 @@
-"""Remembers the connections of one event loop: few, opened when somebody waits for one, the last used taken first."""
+"""Remembers the connections of one event loop: few, opened when a call waits for one, the last used taken first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.server.client import Reach
 from limpet.stores.server.trouble import Lost
 
-GROW_S: Final = 0.01  # most verbs take a millisecond: whoever waits longer than this needs another connection
+GROW_S: Final = 0.01  # most verbs take a millisecond: a call that waits longer than this needs another connection
 THRIFTY_S: Final = 1.0  # the same where one connection should do: a slow answer is no reason for another
 IDLE_S: Final = 10.0  # a connection that was not needed for so long is closed, unless it is the last or listens
 
@@ -69,7 +69,7 @@ class Pool:
             raise
 
     def warm(self) -> bool:
-        """True when there is a connection; else one is opened, though nobody waits for it."""
+        """True when there is a connection; else one is opened, although no call waits for it."""
         if not (self._connections or self._opening or self._later or self.dropped):
             self._open()
         return bool(self._connections)
@@ -77,25 +77,25 @@ class Pool:
     # -- connections that listen, too
 
     async def hold(self, deadline: float) -> Connection:
-        """A connection for somebody who has several things to say on it, and then gives it back."""
+        """A connection for a caller that sends several requests on it, and then gives it back."""
         connection = self.take() or await self.wait(deadline)
         connection.freed = None
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """It is everybody's again."""
+        """The connection is free for all calls again."""
         connection.freed = self._freed
         self._freed(connection)
 
     def take_out(self, connection: Connection) -> bool:
-        """Take this connection, if nobody uses it."""
+        """Take this connection, if it is unused."""
         if connection not in self._idle:
             return False
         self._idle.remove(connection)
         return True
 
     def let_go(self) -> None:
-        """Close what nobody uses or listens on."""
+        """Close connections that are unused and have no listener."""
         for connection in [connection for connection in self._idle if connection.notified is None]:
             self._close(connection)
 
@@ -122,7 +122,7 @@ class Pool:
     def _opened(self, opening: asyncio.Task[Connection]) -> None:
         self._opening.discard(opening)
         if opening.cancelled():
-            self._open_more()  # by whoever cancels all tasks of a loop: there is still somebody who waits
+            self._open_more()  # by code that cancels all tasks of a loop: a call may still wait
             return
         error = opening.exception()
         if error is not None:
@@ -140,7 +140,7 @@ class Pool:
         self._open_more()
 
     def _failed(self, error: BaseException) -> None:
-        """No connection: the next one is tried after a while, for as long as anybody waits."""
+        """No connection: the next one is tried after a while, for as long as a call waits."""
         if not isinstance(error, TROUBLE):
             self._loop.call_exception_handler({"message": "a connection could not be opened", "exception": error})
         self.reach.failed(error, self.url.shown)
@@ -162,7 +162,7 @@ class Pool:
     # -- connections are handed on, and go
 
     def _freed(self, connection: Connection) -> None:
-        """Give a connection to whoever has waited longest."""
+        """Give a connection to the call that has waited longest."""
         if connection.closed:
             return
         while self._waiting:
@@ -183,7 +183,7 @@ class Pool:
                 self._close(connection)
 
     def _close(self, connection: Connection) -> None:
-        """Let go of one that nobody uses: it is not lost."""
+        """Let go of an unused one: it is not lost."""
         self._idle.remove(connection)
         self._connections.discard(connection)
         connection.ended = None

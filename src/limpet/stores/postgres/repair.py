@@ -25,7 +25,7 @@ COUNTS: Final = "SELECT lp.repair_counts_1()"
 DEPTHS: Final = "SELECT lp.repair_depths_1()"
 
 AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
-PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
+PATIENCE_S: Final = 600.0  # every table is read once, and no other call waits for that
 NOWHERE: Final = Lane("unreadable", "unreadable")
 _OF_TENANT: Final = {NAMES["TENANT_WAITING"]: "waiting", NAMES["TENANT_RUNNING"]: "running"}
 _TOTALS: Final = {

@@ -90,7 +90,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def _name_of(self, *, again: bool = False) -> str:
         """Asked over a connection of our own: by plain code, which has no loop, in one made for it.
 
-        `again`: a schema may be dropped and made anew while we run.
+        `again`: a schema may be dropped and created again while we run.
         """
         if self._name is None or again:
             try:
@@ -157,7 +157,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         pulse = await sessions.beat(client, beat, address, now_ms)
         before, self._name = self._name, pulse.store
         if before not in (None, pulse.store):
-            self._receivers.here().resubscribe()  # a schema that was made anew has another channel
+            self._receivers.here().resubscribe()  # a schema that was created again has another channel
         return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:

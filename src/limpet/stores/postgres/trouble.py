@@ -1,4 +1,4 @@
-"""Decides what each way of not getting an answer means: wait, connect anew, or say what is wrong and how to fix it."""
+"""Decides what each way of not getting an answer means: wait, connect again, or say what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REMEDIES: Final[dict[str, Remedy]] = {
     "55P03": "again",  # a lock_timeout, of a function of ours or of the role
     "57P03": "wait",  # starting up, shutting down
     "53300": "wait",  # too many connections
-    "57P01": "wait",  # shut down, or somebody ended this server process
+    "57P01": "wait",  # shut down, or this server process was ended
     "57P02": "wait",  # another server process crashed
     "57P05": "wait",  # idle for too long
     "25006": "wait",  # it has become a standby
@@ -93,12 +93,12 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "40P01": (StoreUnreachable, "met deadlocks until the time was over", "ask again"),
     "55P03": (
         StoreUnreachable,
-        "waited for locks of somebody else until the time was over, and nothing was changed",
+        "waited for locks of another transaction until the time was over, and nothing was changed",
         "find out who holds them (pg_blocking_pids), or raise the lock_timeout of this role if it has one",
     ),
     "LP004": (
         StoreUnreachable,
-        "waited for somebody's transaction, and nothing was changed",
+        "waited for another transaction, and nothing was changed",
         "let that transaction end, then ask again; pg_stat_activity shows whose it is",
     ),
     "XX001": (StoreCorrupt, "found damaged data", "restore the server from a backup"),
@@ -208,7 +208,7 @@ def _told(cause: BaseException | None) -> str:
 
 
 def is_refused(cause: BaseException) -> bool:
-    """True when nobody listens there, or the name is unknown: most likely it stays so."""
+    """True when no server listens there, or the name is unknown: most likely it stays so."""
     if isinstance(cause, psycopg.OperationalError):
         return not isinstance(cause, psycopg.errors.ConnectionTimeout) and not _told(cause)
     return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)

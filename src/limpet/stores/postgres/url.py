@@ -24,7 +24,7 @@ LONGEST_NAME: Final = 63  # PostgreSQL cuts longer names, and two namespaces cou
 
 _EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
 
-# What libpq is asked for unless the URL says otherwise. A connection that nobody uses is felt for before a load
+# What libpq is asked for unless the URL says otherwise. An unused connection is probed before a load
 # balancer forgets it (often after a minute), and one that was cut in silence is noticed in three quarters of a minute.
 DEFAULTS: Final = {
     "application_name": "limpet",
@@ -157,7 +157,7 @@ def _prepare(text: str) -> Prepare:
 
 
 def _schema(text: str) -> str:
-    """Not one that others use: tables called job or post would be found where somebody else's were meant."""
+    """Not one that others use: tables called job or post would be found in place of a user's own tables."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", text) or len(text) > LONGEST_NAME:
         raise ValueError(text)
     if text.startswith("pg_") or text in ("public", "information_schema"):

@@ -1,7 +1,7 @@
 """Removes the dead rows of tables that are written all the time, sooner than autovacuum would.
 
 Autovacuum looks once a minute at best; with thousands of jobs per second the indexes are by then full of rows that
-every claim must step over. Whoever prunes sees to it, at most once a minute over all processes.
+every claim must step over. The pruning worker does it, at most once a minute over all processes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def vacuum(client: Client) -> int:
     """Vacuum what is due; how many tables that was. Never the caller's trouble.
 
     When it was last done is known to the server, per table, so no process does it twice; one that is at it is not
-    waited for (SKIP_LOCKED). Not truncating spares everybody the lock that this would take.
+    waited for (SKIP_LOCKED). Not truncating avoids the lock that this would take.
     """
     now = asyncio.get_running_loop().time()
     if now < client.vacuumed_at + EVERY_S:

@@ -29,7 +29,7 @@ FIRST_S: Final = 2.0  # how long who needs the address waits until it is listene
 PING_S: Final = 15.0  # how often a silent connection is felt for
 POLL_S: Final = 1.0  # how often sleepers look when nothing can be heard
 TEST: Final = b"t"  # what a receiver sends itself, to learn whether it receives
-POSTED: Final = b"p"  # on the common channel: a transaction of somebody else's has posted
+POSTED: Final = b"p"  # on the common channel: another transaction has posted
 
 logger = logging.getLogger("limpet.stores.postgres")
 
@@ -165,7 +165,7 @@ class WakeupReceiver(Receiver[Connection]):
     # -- hearing
 
     def _ping(self) -> None:
-        """A frozen server, or a connection that was cut in silence, shows in that nobody answers."""
+        """A frozen server, or a connection that was cut in silence, shows by a missing answer."""
         self._later = None
         connection = self._connection
         if connection is None:
@@ -192,7 +192,7 @@ class WakeupReceiver(Receiver[Connection]):
             if self._tested is not None and not self._tested.done():
                 self._tested.set_result(None)
         elif kind == FINISHED:
-            with suppress(ValueError):  # whoever may connect may also say nonsense
+            with suppress(ValueError):  # any role that may connect may send nonsense
                 self._waiters.deliver(kind, bytes.fromhex(name.decode()))
         else:
             self._waiters.deliver(kind, name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
 INPUTS_AT_ONCE: Final = 256
+_WIDTH: Final = 4  # of a row: record, id, token, and what few jobs have beside it
 
 
 _packed = msgspec.msgpack.Encoder().encode
@@ -34,7 +35,7 @@ def _ability(serves: Serves) -> tuple[bytes, bytes]:
 async def claim(
     client: Client, key: bytes, definitions: DefinitionCache, request: ClaimRequest, mailbox: str, now_ms: int | None
 ) -> tuple[Claim, list[Bury]]:
-    """What the session holds from now on, and what must be buried of it since nobody can read it."""
+    """What the session holds from now on, and the unreadable jobs of it, which must be buried."""
     args = (
         "" if now_ms is None else now_ms,
         request.session,
@@ -51,11 +52,11 @@ async def claim(
     claim = Claim((), int(now), int(instant) if instant else None, bool(again))
     if not rows:
         return claim, []
-    lanes, policies = await definitions.fetch_missing(client, key, rows[::4], "claim")
+    lanes, policies = await definitions.fetch_missing(client, key, rows[::_WIDTH], "claim")
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
-    for at in range(0, len(rows), 4):
-        raw, id, token, more = rows[at : at + 4]
+    for at in range(0, len(rows), _WIDTH):
+        raw, id, token, more = rows[at : at + _WIDTH]
         if more and isinstance(more[2], int):
             more[2] = await _many_inputs(client, K.parents.under(key, id))
         job = (
@@ -71,7 +72,7 @@ async def claim(
 
 
 async def _many_inputs(client: Client, hash: bytes) -> list[bytes]:
-    """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
+    """What very many parents left for a job, a part at a time: in one piece it would block all other calls."""
     flat: list[bytes] = []
     cursor, size = b"0", 0
     while True:

@@ -163,11 +163,11 @@ class Client(ServerClient[Command]):
     # -- the connection
 
     async def _opened(self, request: Command) -> Connection:
-        """A connection, opened together with everybody who waits for one."""
+        """A connection; callers that wait for one share the opening."""
         if self._dropped:
             raise closed(request.verb, sent=request.sent)
         if request.detour is not None:
-            where, request.detour = request.detour, None  # if nobody answers there, ask at home again
+            where, request.detour = request.detour, None  # if that server does not answer, ask the usual one again
             connection = await self._detour(where)
             request.detour = where
             return connection
@@ -186,7 +186,7 @@ class Client(ServerClient[Command]):
 
     async def _open(self) -> Connection:
         if self._unproven is not None:
-            # Whoever hangs up after the greeting is no better than one who does not answer the door.
+            # A server that closes the connection after the greeting is no better than one that does not answer.
             self._unproven = None
             self._failed(self.reach.why or Lost("the server hung up before it answered anything", sent=False))
         await asyncio.sleep(self._not_before - self._loop.time())
@@ -214,7 +214,7 @@ class Client(ServerClient[Command]):
         if self._opening is opening:
             self._opening = None
         if not opening.cancelled():
-            opening.exception()  # those who waited have it; who gave up does not want it
+            opening.exception()  # callers that waited have it; callers that gave up do not need it
 
     async def _detour(self, where: Where) -> Connection:
         side = self._side

@@ -22,7 +22,7 @@ from limpet.stores.server.trouble import Lost, Silent, fail
 
 Word = bytes | str | int
 
-# A connection that nobody uses is felt for before a load balancer forgets it (often after a minute), and one that
+# An unused connection is probed before a load balancer forgets it (often after a minute), and one that
 # was cut in silence is noticed in three quarters of a minute.
 KEEPALIVE_S: Final = 30
 KEEPALIVE_AGAIN_S: Final = 5
@@ -30,7 +30,7 @@ KEEPALIVE_TIMES: Final = 3
 
 
 class Refusal(Exception):
-    """The server's answer is an error: returned like any other answer, and raised only where nobody can go on.
+    """The server's answer is an error: returned like any other answer, and raised only if the caller cannot continue.
 
     `code` is its first word, which is stable; the rest is for people. One refusal has no word of its own, and is known
     by its text: it is all that a server without a connection to spare says before it hangs up.
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
             while (answer := reader.gets()) is not False:
                 if not asked:
                     if not isinstance(answer, Refusal):
-                        raise HiredisError("an answer that nobody asked for")
+                        raise HiredisError("an answer without a request")
                     self._farewell = answer
                     self.drop(f"the server hung up: {answer.text}")
                     return
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._end(why)
 
     def retire(self) -> None:
-        """End the connection as soon as everybody has the answer they wait for."""
+        """End the connection when all pending requests have been answered."""
         self._retired = True
         if not self._asked:
             self.close()
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
             return
         for future in late:
             fail(future, Silent(f"{self.where} did not answer in time"))
-        self.drop("the server did not answer somebody else's call in time")
+        self.drop("the server did not answer another call in time")
 
 
 async def open_connection(where: Where, login: Login, timeout_s: float, tls: SSLContext | None = None) -> Connection:
@@ -212,7 +212,7 @@ async def _greet(connection: Connection, login: Login) -> None:
     if login.db:
         must.append(("SELECT", login.db))
     answers = [connection.send(command, math.inf) for command in must]
-    # The name is for those who read CLIENT LIST. The answer shows that the server lives and takes us.
+    # The name is for people who read CLIENT LIST. The answer shows that the server lives and takes us.
     named = connection.send(("CLIENT", "SETNAME", "limpet"), math.inf)
     for answer in answers:
         if isinstance(refusal := await answer, Refusal):

@@ -71,7 +71,7 @@ def _number(digits: bytes) -> int:
 
 
 def gate_or_shut(key: str, body: bytes) -> Gate:
-    """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
+    """A stored gate; one that cannot be read admits no job until an operator sets it again, and says why."""
     try:
         return _gate(body)
     except msgspec.DecodeError:

@@ -116,7 +116,7 @@ class K:
         per="id",
     )
     children = Key("c:", "sorted set", "child whose dependency on this job is open", "the job has ended", per="id")
-    graph_todo = Key("fan", "set", "msgpack of a walk through very many children that goes on", "claim, sweep")
+    graph_todo = Key("fan", "set", "msgpack of an unfinished walk through very many children", "claim, sweep")
     graph_walks = Key("rv", "hash", "parent → such walks that must end before it hands its result on", "its count is 0")
 
     # -- Lanes
@@ -150,7 +150,7 @@ class K:
     waiting_lanes = Key(
         "W:", "sorted set", "lane that waits, by priority and turn", "the gate opens", per="class and gate"
     )
-    waiting_classes = Key("WC:", "set", "class with a lane that waits", "its last lane goes on", per="gate")
+    waiting_classes = Key("WC:", "set", "class with a lane that waits", "its last lane is woken", per="gate")
     draining = Key("dr", "set", "gate that drains", "the drain ends")
     bounded = Key("dp", "set", "gate of a queue with a depth", "the rule ends")
 
@@ -159,7 +159,7 @@ class K:
     session = Key(
         "s:",
         "hash",
-        "sig, serves, info, started, opened, beat, deadline, ear, idle, asked, slots",
+        "sig, serves, info, started, opened, beat, deadline, mailbox, idle, asked, slots",
         "leave, sweep",
         per="session",
     )
@@ -181,7 +181,7 @@ class K:
         "idle:", "sorted set", "session that sleeps, by 0 (it has a free slot) or 1", "wake-up, claim", per="signature"
     )
     sleeps_until = Key("nx", "hash", "session → instant until which it sleeps", "with the session, or its next sleep")
-    mailbox = Key("ear:", "list", "message: w, u, c or f, and a name", "its event loop, or after 60 s", per="address")
+    mailbox = Key("mb:", "list", "message: w, u, c or f, and a name", "its event loop, or after 60 s", per="address")
 
     # -- Repair
     recount = Key("rp", "hash", "COUNTED → jobs", "the count ends")

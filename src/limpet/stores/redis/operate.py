@@ -128,7 +128,7 @@ async def prune(client: Client, key: bytes, retention: Retention, limit: int, ke
 
 
 def _parts(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """So many ids as one script takes, again and again."""
+    """The ids in parts, each as large as one script takes."""
     return (ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE))
 
 

@@ -1,6 +1,6 @@
 """Reads and writes the bytes of a stored job: a head of fixed size, what few jobs have, and the arguments.
 
-`lua/lib/record.lua` is the other side. Texts and numbers only where Lua reads too: Redis's msgpack knows no bytes.
+`lua/lib/record.lua` is its counterpart. Texts and numbers only where Lua reads too: Redis's msgpack knows no bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ HEAD_BYTES: Final = RECORD.size
 SMALL: Final = 1024  # larger arguments lie beside the record, so that moving a job never copies them
 _UNUSUAL: Final = RARE | EXTRA | BODY | INPUTS | NOTES  # what makes handing a job out more than one unpack
 
+VERSION: Final = 1  # of a record
 _head_of: Final = RECORD.reader(*list(RECORD.fields)[:-1]).unpack_from
 _claim_of: Final = RECORD.reader(
     "version", "flags", "attempt", "lost", "held", "due", "enqueued", "lane", "policy"
@@ -105,11 +106,12 @@ def id8(number: int) -> bytes:
 
 def head_of(raw: bytes) -> Head | None:
     """The fixed part; None when the bytes are no record of this layout."""
-    if len(raw) < HEAD_BYTES or raw[0] != 1 or raw[1] >= len(STATES) or raw[1] == State.running.code:
+    if len(raw) < HEAD_BYTES:
+        return None
+    version, state, flags, attempt, lost, held, *before, lane, policy, c_high, c_low, f_high, f_low = _head_of(raw)
+    if version != VERSION or state >= len(STATES) or state == State.running.code:
         return None  # that a job runs is never written there
-    _, state, flags, attempt, lost, held, *halves = _head_of(raw)
-    (seq, due_ms, enqueued_ms), (lane, policy) = _joined(halves[:6]), halves[6:8]
-    claimed_ms, finished_ms = _joined(halves[8:])
+    seq, due_ms, enqueued_ms, claimed_ms, finished_ms = _joined([*before, c_high, c_low, f_high, f_low])
     return Head(state, flags, attempt, lost, held, seq, due_ms, enqueued_ms, lane, policy, claimed_ms, finished_ms)
 
 

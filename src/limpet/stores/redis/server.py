@@ -21,7 +21,7 @@ TROUBLE: Final = (OSError, Lost, Silent, Refusal)
 
 
 class Nowhere(OSError):
-    """Those who were asked know no server, or the one they named is not what they say."""
+    """The asked Sentinels or nodes name no server, or the named server has another role."""
 
 
 class Server:
@@ -33,7 +33,7 @@ class Server:
         self._slot = slot_of(tag)
         self._login = Login(url.user, url.password, url.db)
         self._tls = _context(url) if url.tls else None
-        self._asked = list(url.servers)  # whom to ask, the last that answered first
+        self._asked = list(url.servers)  # the servers to ask, the last one that answered first
 
     def __str__(self) -> str:
         """The server, for error messages."""
@@ -81,7 +81,7 @@ class Server:
         return await open_connection(where, self._login, self.url.timeout_s / 2, self._tls)
 
     async def _ask_around(self, question: Callable[[Server, Connection], Any]) -> Where:
-        """The first useful answer of those who may be asked."""
+        """The first useful answer of the servers that may be asked."""
         url = self.url
         sentinel = url.topology == "sentinel"
         login = Login(url.sentinel_user, url.sentinel_password) if sentinel else self._login

@@ -170,7 +170,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         receiver.listen()
         try:
             return await sessions.watch(self._client, self._key, id, receiver.address)
-        except StoreFull:  # it cannot note who waits: whoever does looks once in a while
+        except StoreFull:  # it cannot note this waiting caller, which then looks once in a while
             (job,) = await self.get([id])
             return None if job is None else job.state
 

@@ -107,7 +107,7 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
 
 
 def is_refused(cause: BaseException) -> bool:
-    """True when nobody listens there, or the name is unknown: most likely it stays so."""
+    """True when no server listens there, or the name is unknown: most likely it stays so."""
     return isinstance(cause, OSError) and not isinstance(cause, TimeoutError | Nowhere)
 
 

@@ -52,7 +52,7 @@ class RedisUrl(Struct, frozen=True, dict=True, repr_omit_defaults=True):
     ca: str = ""  # a file of certificates to trust instead of the system's
     cert: str = ""  # this client's own certificate and key, where the server asks for one
     key: str = ""
-    insecure: bool = False  # talk TLS to whoever answers
+    insecure: bool = False  # accept every certificate
     timeout_s: float = TIMEOUT_S  # how long a verb may take, reconnecting included
     keep: int = KEEP  # finished jobs kept per queue
     strict: bool = False  # refuse to start when acknowledged jobs could be lost

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 1_000  # jobs whose states are read in one step
 TOGETHER: Final = 50  # flows that are looked at side by side
-NOBODY: Final = ord("-")
+NOT_STORED: Final = ord("-")
 
 
 async def flows(
@@ -57,7 +57,7 @@ async def _flow(cursor: Cursor, flow: bytes) -> FlowView | None:
     async for batch in of_flow(cursor, flow):
         ids = [id for _, id in batch]
         states: bytes = await cursor.client.script("flows", script("views_states"), cursor.key, ("", b"".join(ids)))
-        stored = [(id, STATES[code - 48]) for id, code in zip(ids, states, strict=True) if code != NOBODY]
+        stored = [(id, STATES[code - 48]) for id, code in zip(ids, states, strict=True) if code != NOT_STORED]
         counts.update(state for _, state in stored)
         first = min((*(id for id, _ in stored), *([first] if first else [])), default=None)
     head = None if first is None else head_of(await cursor.call("HGET", K.jobs.under(cursor.key), first) or b"")

@@ -23,7 +23,7 @@ from limpet.stores.server.wakeup_receiver import Receiver
 from limpet.stores.waiters import Waiters
 
 WAIT_S: Final = 5  # how long the server waits for a message: its answer shows that it lives
-GUARD: Final = 2  # silent for so many times as long, it is frozen or out of reach
+GUARD: Final = 2  # after this many silent waits it is frozen or out of reach
 MESSAGES: Final = 100  # fetched at once
 
 logger = logging.getLogger("limpet.stores.redis")

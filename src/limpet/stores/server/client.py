@@ -21,7 +21,7 @@ Intercept = Callable[[str, str], None]
 
 
 def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row: longer each time, and never all at the same moment."""
+    """How long to wait after this number of failures in a row: longer each time, with jitter."""
     longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(failures, 10)))
     return longest * random.uniform(0.5, 1.0)
 
@@ -67,7 +67,7 @@ class Reach:
         """There is a connection of use: whatever went wrong before is over."""
         if self.failures or self.cut:
             self.reconnects += self.cut
-            # An idle connection that somebody cut is no trouble.
+            # An idle connection that was cut is no trouble.
             level = logging.WARNING if self.failures else logging.INFO
             self._logger.log(level, "connected to %s%s", where, " again" if self.cut else "")
         self.failures, self.why, self.cut, self.at_once = 0, None, False, False
@@ -89,7 +89,7 @@ class ServerClient(Generic[R]):
         self._loop = asyncio.get_running_loop()
 
     def _remedy(self, request: R, error: BaseException) -> float:
-        """Make it worth asking again after so many seconds, or raise."""
+        """Make it worth asking again after this number of seconds, or raise."""
         raise NotImplementedError
 
     def _over(self, request: R, cause: BaseException) -> LimpetError:
@@ -157,7 +157,7 @@ class PerLoop(Generic[T]):
         return made
 
     async def close(self) -> None:
-        """Drop what every loop has. Idempotent; whoever asks again gets a new one."""
+        """Drop the client of every loop. Idempotent; the next call gets a new one."""
         if self._pid != os.getpid():
             return
         held, self._held = self._held, {}

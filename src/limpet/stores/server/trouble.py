@@ -41,7 +41,7 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
 def closed(verb: str, *, sent: bool) -> StoreError:
     """The store was closed while the call was under way."""
     after = "after the call was sent, so it may have happened" if sent else "before the call was sent"
-    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
+    return StoreUnreachable(f"the store was closed {after}", verb=verb, fix="close it when no call waits for it")
 
 
 def silent(cause: BaseException | None, verb: str, where: object, after_s: float, or_why: str = "") -> StoreError:

@@ -47,7 +47,7 @@ class Receiver(Generic[C]):
         raise NotImplementedError
 
     def _again(self, error: BaseException) -> None:
-        """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
+        """Connect again after a while, however often that takes: until then sleepers wake by their own clocks."""
         raise NotImplementedError
 
     def listen(self) -> None:
@@ -76,7 +76,7 @@ class Receiver(Generic[C]):
         if opening.cancelled() and self._opening is not opening:
             return
         self._opening = None
-        # Whoever cancels all tasks of a loop, in a handler for example, means others than this one.
+        # Code that cancels all tasks of a loop, in a handler for example, does not mean this one.
         error = Lost("it was cancelled", sent=False) if opening.cancelled() else opening.exception()
         if error is not None:
             self._again(error)

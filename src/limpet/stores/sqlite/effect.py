@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from limpet.core.endings.effect import STOPPED, Effect, counted, success
 from limpet.core.gate import FOREVER_MS
 from limpet.stores.base import NOTHING_SPENT
-from limpet.stores.sqlite import graph, lanes, suspension
+from limpet.stores.sqlite import graph, lanes, notes
 from limpet.stores.sqlite.give_back import GivingBack
 from limpet.stores.sqlite.tx import (
     CANCELLING,
@@ -106,7 +106,7 @@ class Effects:
             lane = tx.lane(head.lane)
             is_own = effect.gate in (*lane.class_gates, *lane.lane_gates)
             return effect if is_own else effect.otherwise(effect.if_foreign_gate)
-        if effect.events and suspension.is_signalled(tx, head.id, effect.events):
+        if effect.events and notes.is_signalled(tx, head.id, effect.events):
             return effect.otherwise(effect.if_signalled)
         return effect
 
@@ -134,7 +134,7 @@ class Effects:
         tx, failure, events = self.tx, effect.failure, effect.events
         due_ms = None if effect.delay_ms is None else min(tx.now_ms + effect.delay_ms, FOREVER_MS)
         if events is not None:
-            suspension.wait_for(tx, head.id, events, FOREVER_MS if due_ms is None else due_ms)
+            notes.wait_for(tx, head.id, events, FOREVER_MS if due_ms is None else due_ms)
         self.waiting.append(
             (
                 effect.state,

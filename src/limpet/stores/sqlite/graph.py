@@ -1,4 +1,4 @@
-"""Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it."""
+"""Remembers dependencies: releases dependents, cancels them with their parent, revives them with it."""
 
 from __future__ import annotations
 

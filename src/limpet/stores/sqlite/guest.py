@@ -120,7 +120,7 @@ class Guests:
                 raise
             raise translated from error
         finally:
-            del caller, conn, raw, plain  # whoever drops the connection now is the last to have it
+            del caller, conn, raw, plain  # the caller now holds the last reference to the connection
         return answer
 
     def _welcome(self, conn: sqlite3.Connection) -> None:

@@ -114,7 +114,7 @@ def _tally(rows: Sequence[tuple[bytes, int]]) -> list[tuple[int, int]]:
 
 
 def open_due_gates(tx: Tx) -> None:
-    """Look at gates whose time has come: `finish` of this step wakes those who wait there."""
+    """Look at gates whose time has come: `finish` of this step wakes the lanes that wait there."""
     keys = [key for (key,) in tx.rows("due_gates", (tx.now_ms, GATES))]
     if keys:
         tx.load_gates(keys)

@@ -17,7 +17,7 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.repair import Difference, count_name, of_accounts, off_balance, tenant_name, wrong
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import extra_or_none
-from limpet.stores.sqlite import graph, lanes, sessions, unique
+from limpet.stores.sqlite import gates, graph, lanes, unique
 from limpet.stores.sqlite.tx import (
     CANCELLED,
     DEAD,
@@ -129,12 +129,12 @@ def _mend_leases(tx: Tx, tokens: Sequence[Any]) -> None:
 
 
 def _look_gates(tx: Tx) -> Found:
-    found = of_accounts(sessions.accounted(tx))
+    found = of_accounts(gates.accounted(tx))
     return Found(found, [found] if found else [])
 
 
 def _mend_gates(tx: Tx, _: Sequence[Any]) -> None:
-    for account in sessions.accounted(tx):
+    for account in gates.accounted(tx):
         if account.leaked or account.stuck:
             probe = 0 if account.stuck else account.gate.probe_token
             tx.put_gate(replace(account.gate, used=account.slots, probe_token=probe))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from msgspec.structs import replace
 
 from limpet.core.endings.effect import LEFT, OVERDUE, silent
-from limpet.core.gate import Gate, Pause
+from limpet.core.gate import Pause
 from limpet.core.jobs.lease import Beat, Held, Pulse, SessionView
-from limpet.core.limits.account import Account, accounts
-from limpet.stores.sqlite import graph, settle
+from limpet.stores.sqlite import gates, graph, settle
 from limpet.stores.sqlite.effect import Running, apply_all
-from limpet.stores.sqlite.give_back import charges_of
-from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx, gate_or_shut
+from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx
 
 GAP_MS = 5_000  # longer than this without a sweep, and live workers may not have been able to beat
 CALM_MS = 15_000  # one lease time
@@ -110,27 +106,12 @@ def _unstarted(tx: Tx, limit: int) -> None:
 def _drained(tx: Tx) -> None:
     """A draining queue, task or store with nothing left ends paused."""
     for prefix in ("queue:", "task:", "all"):
-        for gate in gates(tx, prefix):
+        for gate in gates.gates(tx, prefix):
             if gate.draining and gate.paused is None:
                 name = gate.key.removeprefix(prefix)
                 live = tx.row("live_of", (prefix, name, name, BLOCKED, SCHEDULED, READY, RUNNING))
                 if not live[0]:
                     tx.put_gate(replace(gate, paused=Pause("drain", "drained", tx.now_ms)))
-
-
-def gates(tx: Tx, prefix: str, keys: Sequence[str] | None = None) -> list[Gate]:
-    """Gates whose key begins with `prefix`, or those of `keys`, by key."""
-    if keys is None:
-        rows = tx.rows("all_gates", (prefix, f"{prefix}\U0010ffff"))
-    else:
-        rows = sorted(set(tx.rows_in("gates_by_key", keys)))
-    return [gate_or_shut(key, body) for key, body in rows]
-
-
-def accounted(tx: Tx) -> list[Account]:
-    """All gates, with what running jobs hold of each."""
-    running = [(token, at_ms, charges_of(body)) for token, at_ms, body in tx.rows("charged_jobs")]
-    return accounts(gates(tx, ""), running)
 
 
 def view(tx: Tx) -> list[SessionView]:

@@ -36,7 +36,20 @@ from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.callers import has_joined
 from limpet.stores.sending import current_sending
-from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
+from limpet.stores.sqlite import (
+    claim,
+    controls,
+    enqueue,
+    find,
+    gates,
+    notes,
+    operate,
+    prune,
+    sessions,
+    settle,
+    views,
+    wake,
+)
 from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
@@ -285,10 +298,10 @@ class SqliteStore(Watches):
         return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
 
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
-        return await self._write("signal", lambda tx: suspension.signal(tx, signals), now_ms)
+        return await self._write("signal", lambda tx: notes.signal(tx, signals), now_ms)
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
-        return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
+        return await self._write("discard", lambda tx: prune.discard(tx, ids), now_ms)
 
     @property
     def sleepers(self) -> Waiters:
@@ -296,10 +309,10 @@ class SqliteStore(Watches):
 
     async def begin_watch(self, id: bytes) -> State | None:
         address = self.process.receiver.address
-        return await self._write("watch", lambda tx: find.watch(tx, id, address))
+        return await self._write("watch", lambda tx: wake.watch(tx, id, address))
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
-        return await self._read("get", lambda tx: find.views(tx, ids))
+        return await self._read("get", lambda tx: views.views(tx, ids))
 
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
         return await self._read("find", lambda tx: find.find(tx, query), now_ms)
@@ -307,28 +320,28 @@ class SqliteStore(Watches):
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
-        return await self._read("flows", lambda tx: find.flows(tx, ids, limit, before))
+        return await self._read("flows", lambda tx: views.flows(tx, ids, limit, before))
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await self._read("causes", lambda tx: find.causes(tx, queue, limit))
+        return await self._read("causes", lambda tx: views.causes(tx, queue, limit))
 
     async def count(self, *, queues: bool = False) -> Counts:
-        return await self._read("count", find.queues if queues else find.count)
+        return await self._read("count", views.queues if queues else views.count)
 
     async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
-        return await self._read("inspect", lambda tx: find.inspect(tx, id), now_ms)
+        return await self._read("inspect", lambda tx: views.inspect(tx, id), now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
-        return await self._write("change_gates", lambda tx: operate.change_gates(tx, changes), now_ms)
+        return await self._write("change_gates", lambda tx: gates.change_gates(tx, changes), now_ms)
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
-        return await self._read("gates", lambda tx: sessions.gates(tx, prefix, keys))
+        return await self._read("gates", lambda tx: gates.gates(tx, prefix, keys))
 
     async def accounts(self) -> list[Account]:
-        return await self._read("accounts", sessions.accounted)
+        return await self._read("accounts", gates.accounted)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
-        return await self._write("put_control", lambda tx: operate.put_control(tx, control, expect))
+        return await self._write("put_control", lambda tx: controls.put_control(tx, control, expect))
 
     async def controls(self, kind: str) -> list[Control]:
         return await self._read("controls", lambda tx: [Control(*row) for row in tx.rows("controls", (kind,))])
@@ -339,15 +352,15 @@ class SqliteStore(Watches):
     # -- housekeeping
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        await self._write("append", lambda tx: operate.append(tx, entries))
+        await self._write("append", lambda tx: controls.append(tx, entries))
 
     async def read(
         self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
     ) -> list[Entry]:
-        return await self._read("read", lambda tx: find.log_lines(tx, log, after, limit, newest=newest))
+        return await self._read("read", lambda tx: controls.log_lines(tx, log, after, limit, newest=newest))
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
-        return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
+        return await self._write("prune", lambda tx: prune.prune(tx, retention, limit), now_ms)
 
     async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
         differences: list[Difference] = []

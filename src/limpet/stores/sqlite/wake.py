@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from limpet.core.jobs.state import FINISHED, STATES, State
+from limpet.stores.sqlite.tx import Tx
 from limpet.stores.waiters import Waiters
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
@@ -156,3 +158,15 @@ def _shut(inbox: socket.socket) -> None:
     with suppress(OSError):
         inbox.shutdown(socket.SHUT_RDWR)
     inbox.close()
+
+
+def watch(tx: Tx, id: bytes, address: str) -> State | None:
+    """Have the end of a job told to `address`; its state now, None when it is gone."""
+    row = tx.row("job_state", (id,))
+    if row is None:
+        return None
+    state: State = STATES[row[0]]
+    if state not in FINISHED:
+        tx.run("job_watch", (id,))
+        tx.run("watch_put", (id, address))
+    return state

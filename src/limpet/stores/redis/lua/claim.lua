@@ -110,7 +110,7 @@ local function sleep(idle, asked, instant)
   if idle and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", mailbox)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
     call("HSET", K.sleeps_until, session, base.text(instant))
@@ -159,7 +159,7 @@ local function claim(idle, asked)
   return answer(instant, again, taken.rows)
 end
 
-local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "mailbox"))
 if not deadline or tonumber(deadline) <= tx.now then
   return answer(nil, false, {})
 end
@@ -170,6 +170,6 @@ end
 tx.insist()
 sessions_signature.meet(sig, serves)
 if known_mailbox ~= mailbox then
-  call("HSET", K.session .. session, "ear", mailbox)
+  call("HSET", K.session .. session, "mailbox", mailbox)
 end
 return claim(idle, asked)

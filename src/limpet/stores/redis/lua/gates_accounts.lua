@@ -3,7 +3,7 @@
 -- Args: now, how many gates
 -- Answer: key and gate (msgpack map of core.gate.Gate) in turn; the holds of running jobs that were charged anything (see
 --         record.hold).
--- Bounds: so many gates and a page of them, and every running job.
+-- Bounds: the named gates, one page of gates, and every running job.
 -- Uses: base record tx
 
 local PAGE = 1000

@@ -1,4 +1,4 @@
--- Promise: applies operators' changes to gates and wakes whoever can run now.
+-- Promise: applies operators' changes to gates and wakes lanes that can run now.
 -- Keys: meta, gates, answers, and those of its modules.
 -- Args: now, the call's own name, changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
 -- Answer: the gate (msgpack map of core.gate.Gate) after each change.

@@ -1,4 +1,4 @@
--- Promise: dead jobs are removed for good; those who still wait for them are cancelled.
+-- Promise: dead jobs are removed for good; jobs that still wait for them are cancelled.
 -- Keys: meta, and those of its modules.
 -- Args: now · the call's own name · ids (16 bytes each)
 -- Answer: how many there were.

@@ -1,4 +1,4 @@
--- Promise: removes what has outlived its time, in small steps; changes nothing that anybody still needs.
+-- Promise: removes what has outlived its time, in small steps; changes nothing that is still needed.
 -- Keys: meta, and those of its modules.
 -- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
 --   (each "" = for ever) · stage · cursor · what is said of single queues (msgpack {queue: [[state, ms or -1 = for ever]]})

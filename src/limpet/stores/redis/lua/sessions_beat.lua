@@ -24,7 +24,7 @@ if not started then
 end
 call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(tx.now), "deadline", deadline)
 if mailbox ~= "" then
-  call("HSETNX", key, "ear", mailbox) -- a claim knows better than a beat which loop waits
+  call("HSETNX", key, "mailbox", mailbox) -- a claim knows better than a beat which loop waits
 end
 call("ZADD", K.sessions, deadline, session)
 sessions_signature.meet(sig, serves)

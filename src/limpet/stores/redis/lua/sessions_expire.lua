@@ -33,7 +33,7 @@ local function silent(since)
   return taken
 end
 
--- Deadlines in H stand still while nobody sweeps: `shift` is the sum of all gaps.
+-- Deadlines in H stand still while no worker sweeps: `shift` is the sum of all gaps.
 local function overdue(most)
   if most <= 0 then
     return 0
@@ -48,7 +48,7 @@ local function overdue(most)
   return #records + #vanished
 end
 
--- Jobs that were not started in time are cancelled, whether or not anybody would claim them.
+-- Jobs that were not started in time are cancelled, whether or not a worker would claim them.
 local function unstarted()
   local late = call("ZRANGEBYLEX", K.expiring, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
   base.chunked("ZREM", K.expiring, late)
@@ -93,10 +93,10 @@ tx.insist()
 local swept, calm = tx.meta("swept"), tx.meta("calm") or 0
 local gap = swept and tx.now - swept or 0
 if not swept then
-  calm = tx.now + CALM -- nobody knows for how long nobody swept
+  calm = tx.now + CALM -- it is unknown how long no worker swept
 elseif gap > GAP then
   calm = tx.now + CALM
-  -- Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
+  -- Time that passed while everything stood still does not count: a suspended machine must not make all jobs overdue.
   tx.set_meta("shift", (tx.meta("shift") or 0) + gap)
 end
 if not swept or gap < 0 or gap >= MARK then
@@ -112,7 +112,7 @@ elseif gap >= CALM then
   taken = silent(swept)
 end
 unstarted()
-graph.fan_out() -- what a step left over for a parent with very many children, should nobody claim
+graph.fan_out() -- what a step left over for a parent with very many children, in case no worker claims
 drained()
 prune.trim_cancelled(tonumber(ARGV[3]))
 tx.finish()

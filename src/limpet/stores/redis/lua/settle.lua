@@ -25,16 +25,22 @@ end
 local ids = base.ids(packed)
 local runs, raws = base.mget(K.running, ids), base.mget(K.jobs, ids)
 local s, now_in, answers = settle.new(session), {}, {}
-local spent, next_body, first = {}, 6, 1 -- what jobs cost, by place; the last body that was read; the first group
+local COSTS = 7 -- the argument with what jobs cost, if there is one; else bodies begin there
+local DONE = char(48 + SUCCEEDED)
+local spent, next_body = {}, COSTS - 1 -- what jobs cost, by place; the last body that was read
 local touched = {} -- places with the gates at which these failed, or that they held
-if base.begins(groups, "$") then
-  next_body, first = 7, GROUP.size + 1
-  for _, each in ipairs(unpack_(ARGV[7])) do
+
+-- Read what jobs cost, where the call says so; where the groups of transitions begin.
+local function read_costs()
+  if not base.begins(groups, "$") then
+    return 1
+  end
+  next_body = COSTS
+  for _, each in ipairs(unpack_(ARGV[COSTS])) do
     spent[each[1]] = each[2]
   end
+  return GROUP.size + 1
 end
-
-local DONE = char(48 + SUCCEEDED)
 
 local function read(kind, body)
   return kind == "e" and unpack_(body) or effect.success(body)
@@ -52,7 +58,7 @@ local function one(i, kind, body, fits)
   local id, running, raw = ids[i], runs[i], raws[i]
   local ended = now_in[id]
   if not raw then
-    if fits and not ended then -- somebody has removed its record: what it held is free all the same
+    if fits and not ended then -- its record was removed: what it held is freed all the same
       effect.vanished(s, id, running, read(kind, body), spent[i])
       now_in[id] = DEAD
     end
@@ -68,12 +74,10 @@ local function one(i, kind, body, fits)
   return char(48 + state)
 end
 
-local i = 0
-for at = first, #groups, GROUP.size do
-  local kind, token, count = struct.unpack(GROUP.format, groups, at)
+-- Settle the transitions of a group, which begin behind place `before`.
+local function group(before, kind, token, count)
   local last, fits, worked, body = nil, false, kind ~= "e", nil
-  for _ = 1, count do
-    i = i + 1
+  for i = before + 1, before + count do
     local id, running, raw = ids[i], runs[i], raws[i]
     if kind ~= "s" then
       next_body = next_body + 1
@@ -90,12 +94,23 @@ for at = first, #groups, GROUP.size do
   end
 end
 
-local shut = {}
-for _, each in ipairs(touched) do
-  local keys = give_back.shut(each[2])
-  shut[#shut + 1] = #keys > 0 and { each[1], keys } or nil
+-- Those of the touched gates that are shut, packed; nothing when none is.
+local function shut_gates()
+  local shut = {}
+  for _, each in ipairs(touched) do
+    local keys = give_back.shut(each[2])
+    shut[#shut + 1] = #keys > 0 and { each[1], keys } or nil
+  end
+  return #shut > 0 and pack(shut) or ""
 end
-local answer = table.concat(answers) .. (#shut > 0 and pack(shut) or "")
+
+local settled = 0
+for at = read_costs(), #groups, GROUP.size do
+  local kind, token, count = struct.unpack(GROUP.format, groups, at)
+  group(settled, kind, token, count)
+  settled = settled + count
+end
+local answer = table.concat(answers) .. shut_gates()
 tx.insist()
 settle.write(s)
 settle.trim(s, keep, #ids)

@@ -5,7 +5,7 @@
 -- Bounds: one job.
 -- Uses: base record tx
 
-local DAY = 86400000 -- hygiene: whoever waits longer looks by itself now and then
+local DAY = 86400000 -- cleanup: a caller that waits longer looks by itself now and then
 
 local refused = tx.begin()
 if refused then

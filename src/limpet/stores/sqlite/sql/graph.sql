@@ -29,7 +29,7 @@ SELECT child, mode FROM limpet_dep INDEXED BY limpet_dep_waiting WHERE parent = 
 SELECT d.parent, j.state FROM limpet_dep d LEFT JOIN limpet_job j ON j.id = d.parent WHERE d.child = ? AND d.done = 0;
 
 -- Stops at the first: of thousands of dead parents that are retried one by one, each finds another one soon. One that
--- succeeded (4) and has not handed on to all its children yet stops nobody.
+-- succeeded (4) and has not handed on to all its children yet stops none.
 -- name: ended_parent
 SELECT 1 FROM limpet_dep d LEFT JOIN limpet_job j ON j.id = d.parent
 WHERE d.child = ? AND d.done = 0 AND coalesce(j.state, 5) > 4 LIMIT 1;

@@ -1,6 +1,6 @@
 -- Promise: where counters, lanes, leases and rows beside a job differ from the jobs, and what puts them right.
--- Inputs: positional. Answer: rows where it says so. What begins with repair_ reads whole tables, in a snapshot that stops
--- nobody; what begins with mend_ names what it changes.
+-- Inputs: positional. Answer: rows where it says so. What begins with repair_ reads whole tables, in a snapshot that blocks
+-- no call; what begins with mend_ names what it changes.
 
 -- name: repair_counts
 SELECT queue, task, what, sum(n), sum(jobs) FROM (

@@ -367,7 +367,7 @@ CREATE TABLE lp.session (
   queues text[], -- that it serves; NULL: any
   tasks text[], -- that it serves; NULL: any
   capabilities text[] NOT NULL, -- that it has
-  ear text COLLATE "C", -- the channel on which it listens; NULL: none
+  channel text COLLATE "C", -- on which it listens; NULL: none
   serves bytea NOT NULL, -- queues, tasks and capabilities for Python
   info bytea NOT NULL -- host, process and the like, for people
 ) WITH (fillfactor = 50);
@@ -381,7 +381,7 @@ CREATE TABLE lp.sleeper (
   queues text[], -- as in `session`
   tasks text[], -- as in `session`
   capabilities text[] NOT NULL, -- as in `session`
-  ear text COLLATE "C" -- as in `session`
+  channel text COLLATE "C" -- as in `session`
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
 
 -- Leases: the right to run jobs. Jobs of one claim that end together share one.
@@ -427,8 +427,8 @@ INSERT INTO lp.sweep DEFAULT VALUES;
 -- Channels that wait for the end of a job.
 CREATE TABLE lp.watch (
   job bytea NOT NULL, -- the job
-  ear text COLLATE "C" NOT NULL, -- the channel that is told
-  PRIMARY KEY (job, ear)
+  channel text COLLATE "C" NOT NULL, -- where the end is told
+  PRIMARY KEY (job, channel)
 );
 
 -- == Counters

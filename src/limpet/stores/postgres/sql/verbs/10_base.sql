@@ -2,11 +2,11 @@
 -- Answer: as each says. A function that Python calls ends in its version: a later release adds the next one beside it, so
 -- workers of both can run.
 --
--- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
+-- Locks are taken in this order, and no step waits for an earlier one while it holds a later one:
 --   the floor (claim alone) < unique keys < depths < rows of `running` by id < the graph < rows of `wait` and `done` by id
 --   < leases < gates by key < the log < the door
--- A claim that holds the floor waits for nobody: it skips what is locked and says "again". But for the door, which is the
--- last lock of whoever takes it, so that it is free again after one commit.
+-- A claim that holds the floor waits for no lock: it skips locked rows and says "again". Except for the door, which is the
+-- last lock of every step that takes it, so that it is free again after one commit.
 
 -- Take one of the advisory locks FLOOR, GRAPH, SWEEP, FOLD, LOG, DOOR, PRUNE and DEPTH. One of each per schema.
 CREATE OR REPLACE FUNCTION lp.lock(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
@@ -19,7 +19,7 @@ BEGIN
   RETURN pg_try_advisory_xact_lock(:LOCKS + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
--- The door stands between those who shut a gate (lock DOOR, at the end of their step) and claims, who share it: a claim sees
+-- The door is between steps that shut a gate (lock DOOR, at their end) and claims, which share it: a claim sees
 -- the gate shut, or was committed before that was.
 CREATE OR REPLACE FUNCTION lp.share_door() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -122,7 +122,7 @@ BEGIN
   INSERT INTO lp.post (kind, lane, due_ms) VALUES (:POST_LANE, p_lane, p_due);
 END $$;
 
--- Whoever waits at this gate should look again. Posted by whoever changed the gate and still holds its row.
+-- Lanes that wait at this gate should look again. Posted by the step that changed the gate and still holds its row.
 CREATE OR REPLACE FUNCTION lp.post_gate(p_gate text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.post (kind, gate) VALUES (:POST_GATE, p_gate);
@@ -153,9 +153,9 @@ BEGIN
 END $$;
 
 -- Tell a process something: kind (w work, u urgent, c cancel, f finished) and the session or job it is about.
-CREATE OR REPLACE FUNCTION lp.notify(p_ear text, p_kind text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.notify(p_channel text, p_kind text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_ear IS NOT NULL THEN
-    PERFORM pg_notify(p_ear, p_kind || p_name);
+  IF p_channel IS NOT NULL THEN
+    PERFORM pg_notify(p_channel, p_kind || p_name);
   END IF;
 END $$;

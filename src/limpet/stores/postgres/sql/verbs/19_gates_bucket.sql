@@ -2,7 +2,7 @@
 -- the engine's time in ms. Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they
 -- are written into the expression that calls them; beside a name of a column there is always its row.
 
--- A product, or MOST: a wild rule must not stop those who claim.
+-- A product, or MOST: an extreme rule must not stop claims.
 CREATE OR REPLACE FUNCTION lp.gate_times(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN p_count::double precision * p_interval::double precision < 9007199254740992 THEN p_count * p_interval
@@ -43,7 +43,7 @@ CREATE OR REPLACE FUNCTION lp.gate_rate_room(p_gate lp.gate, p_now bigint) RETUR
   SELECT CASE WHEN lp.gate_is_slow(p_gate) THEN lp.gate_slow_rate_room(p_gate, p_now) ELSE lp.gate_tokens(p_gate, p_now) END
 $$;
 
--- When the bucket is full again after so many tokens more were taken, each of which takes so long (us).
+-- When the bucket is full again after p_tokens more were taken, each of which takes p_interval (us).
 CREATE OR REPLACE FUNCTION lp.gate_full_at(p_gate lp.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times(p_tokens, p_interval), :MOST)

@@ -39,7 +39,7 @@ BEGIN
   END;
 END $$;
 
--- The same, unless somebody waits for more than that: a large job is not starved by smaller ones.
+-- The same, unless a job waits for more than that: smaller jobs cannot starve a large one.
 CREATE OR REPLACE FUNCTION lp.gate_budget_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_left bigint := lp.gate_budget_left(p_gate, p_now);

@@ -4,10 +4,10 @@
 -- Answer: numbers, or the gate as it is afterwards. Relies on: the key of `gate`. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
--- Room of a gate that stops nobody: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
+-- Room of a gate that stops no job: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
 -- a gate counts to: 2^53 - 1 (MOST).
 
--- A gate that nobody has stored: its rule allows all.
+-- A gate that is not stored: its rule allows all.
 CREATE OR REPLACE FUNCTION lp.gate_new(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_gate lp.gate;
@@ -116,7 +116,7 @@ BEGIN
   WHERE g.key = p_gate.key;
 END $$;
 
--- Whether a gate counts those who pass: they are never held ahead of time.
+-- Whether a gate counts the jobs that pass: such jobs are never claimed ahead of time.
 CREATE OR REPLACE FUNCTION lp.gate_counts(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
     OR ((p_gate).pace < :FULL_PACE AND lp.gate_climbs(p_gate, p_now))
@@ -152,7 +152,7 @@ CREATE OR REPLACE FUNCTION lp.gate_room(p_gate lp.gate, p_now bigint) RETURNS bi
   END
 $$;
 
--- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
+-- Whether no job passes, whatever the numbers say: it is paused or held, or its breaker is open.
 CREATE OR REPLACE FUNCTION lp.gate_is_shut(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now OR (p_gate).open_until_ms > p_now
     OR ((p_gate).open_until_ms > 0 AND (p_gate).probe_token <> 0)
@@ -178,7 +178,7 @@ CREATE OR REPLACE FUNCTION lp.gate_opens_at(p_gate lp.gate, p_now bigint) RETURN
   END
 $$;
 
--- Whether a gate that was shut, and still is, now opens sooner than whoever waits for it has been told.
+-- Whether a gate that was shut, and still is, now opens sooner than waiting workers were told.
 CREATE OR REPLACE FUNCTION lp.gate_opens_sooner(p_before lp.gate, p_after lp.gate, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -187,7 +187,7 @@ BEGIN
   );
 END $$;
 
--- How many jobs from the front of the costs pass, with so many places, starts (gate_rate_room) and so much money (NULL: no
+-- How many jobs from the front of the costs pass, with this number of places, starts (gate_rate_room) and this money (NULL: no
 -- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
 CREATE OR REPLACE FUNCTION lp.admitted(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -219,7 +219,7 @@ CREATE OR REPLACE FUNCTION lp.gate_taken(p_gate lp.gate, p_cost integer, p_now b
   END
 $$;
 
--- Take what so many jobs of a claim cost together from each of these gates, whose rows are held. p_tokens: of the first
+-- Take the total cost of the jobs of a claim from each of these gates, whose rows are held. p_tokens: of the first
 -- job at each, for a half-open breaker to remember.
 CREATE OR REPLACE FUNCTION lp.charge_gates(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -237,7 +237,7 @@ BEGIN
 END $$;
 
 -- What a job cost at a gate by its own account (spent: {unit: how much}); NULL: what was counted stands. One that was
--- put off (unfinished) will reserve again, so a budget gets back what it does not own up to.
+-- put off (unfinished) will reserve again, so the budget is refunded the part that it did not report as spent.
 CREATE OR REPLACE FUNCTION lp.gate_reported_cost(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
@@ -293,7 +293,7 @@ BEGIN
   RETURN p_gate;
 END $$;
 
--- The gate after somebody told the job under p_token to come back later: it is held, and goes slower after that. A rate
+-- The gate after a provider pushed back the job under p_token: it is held, and goes slower after that. A rate
 -- begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An adaptive gate goes
 -- half as fast as it did, once for all the jobs that were claimed before.
 CREATE OR REPLACE FUNCTION lp.gate_push_back(p_gate lp.gate, p_until bigint, p_token bigint, p_now bigint) RETURNS lp.gate
@@ -323,7 +323,7 @@ DECLARE
   v_after lp.gate := lp.gate_rule(p_gate, p_rule);
 BEGIN
   v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
-  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else no job was charged
     v_after.rule_changed_at_ms := p_now;
   END IF;
   v_after.declared := p_declared;
@@ -335,7 +335,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   p_gate := lp.gate_reset(p_gate);
-  IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+  IF p_gate.interval_us IS NOT NULL THEN -- one job may start now, however far pushback had moved it
     p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
     p_gate.rule_changed_at_ms := p_now;
   END IF;

@@ -1,8 +1,8 @@
--- Promise: operators' words and declarations reach stored gates, and whoever can go on because of them hears of it.
+-- Promise: changes by operators and declarations reach stored gates, and lanes that can run because of them are woken.
 -- Inputs: core.gate.GateChange and GateRule as JSON; a field left out has its default. Answer: gates as JSON that
 -- core.gate.Gate is decoded from, and what was posted (w_*).
--- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; whoever
--- changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
+-- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; a step
+-- that changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
 
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
 CREATE OR REPLACE FUNCTION lp.gate_apply(p_gate lp.gate, p_change jsonb, p_now bigint) RETURNS lp.gate
@@ -53,7 +53,7 @@ BEGIN
   RETURN QUERY SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" || '' FOR UPDATE;
 END $$;
 
--- The gates of these keys, locked; those that nobody has stored are made first.
+-- The gates of these keys, locked; missing ones are made first.
 CREATE OR REPLACE FUNCTION lp.gate_take(p_keys text[]) RETURNS SETOF lp.gate LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
@@ -69,7 +69,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Those who wait at a gate, or sleep since it had no room, look again; also when it will have room sooner than they were
+-- Lanes that wait at a gate, and workers that sleep since it had no room, look again; also when it has room sooner than they were
 -- told. p_before: as it was before it changed. Its row is held, and written.
 CREATE OR REPLACE FUNCTION lp.gate_post_change(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -88,7 +88,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 
--- Unless it took something from a gate: those who start may spend it at once, so nobody else may have it after a crash.
+-- Unless it took something from a gate: the started jobs may spend it immediately, so no other job may have it after a crash.
 CREATE OR REPLACE FUNCTION lp.commit_durably() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('synchronous_commit', s.was, true)
@@ -96,7 +96,7 @@ BEGIN
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
--- For claims, who wait for nobody.
+-- For claims, which wait for no lock.
 CREATE OR REPLACE FUNCTION lp.reserve_budgets(p_keys text[], p_ns integer[], p_costs bigint[], p_reserved_for bigint[], p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -188,8 +188,8 @@ BEGIN
   END IF;
 END $$;
 
--- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. Nobody can
--- wait at a gate that was not there: those are stored all at once, a batch may name ten thousand.
+-- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. No lane
+-- waits at a gate that was not there: those are stored together, a batch may name ten thousand.
 CREATE OR REPLACE FUNCTION lp.declare(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_new jsonb;

@@ -1,8 +1,8 @@
 -- Promise: what people want to hear about a gate (core/text/gate_events.py) is in the log of events if and when the step that changed
 -- the gate is committed. Inputs: the gate before and after, the engine's time. Answer: none. Relies on: nothing.
--- Lock LOG keeps the log in order (append_1). It is the last lock of all: whoever has it waits for nobody, and only who locks
--- nothing after it (`last`) waits for it. Others, and claims, who wait for nobody, post the event where the log is in
--- somebody's hands, and a later claim writes it.
+-- Lock LOG keeps the log in order (append_1). It is the last lock of all: a step that has it waits for no other lock, and only a step
+-- that locks nothing after it (`last`) waits for it. Other steps, and claims, which wait for no lock, post the event if
+-- another transaction holds the log, and a later claim writes it.
 
 -- Log an event now, or post it.
 CREATE OR REPLACE FUNCTION lp.log_event(p_kind text, p_data bytea, p_last boolean, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -18,7 +18,7 @@ END $$;
 
 -- Which marks of a budget are announced after the news of a step: each once in a period, while the cap stays (what jobs
 -- reserve and give back lets a busy budget pass its marks up and down all day). Bits: 1, 2, 4 at 50, 80, 100 percent, 8
--- somebody waits. `fresh`: those of them that are new.
+-- a job waits. `fresh`: the new ones of them.
 CREATE OR REPLACE FUNCTION lp.gate_announced_marks(p_before lp.gate, p_after lp.gate, p_now bigint, OUT announced_marks bigint, OUT fresh bigint)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -39,8 +39,8 @@ BEGIN
   RETURN v_given;
 END $$;
 
--- Who stands where after p_served. A turn cut short keeps its place and its remainder; of those whose turn is over,
--- whoever had fewer turns in the batch comes first: it is the one whose turn is next, perhaps with a part of it taken.
+-- Who stands where after p_served. A turn cut short keeps its place and its remainder; of the members whose turn is over,
+-- the one with fewer turns in the batch comes first: it is the one whose turn is next, perhaps with a part of it taken.
 CREATE OR REPLACE FUNCTION lp.places(
   p_members bigint[], p_lefts integer[], p_weights integer[], p_served integer[],
   OUT members bigint[], OUT lefts integer[], OUT moves boolean[]

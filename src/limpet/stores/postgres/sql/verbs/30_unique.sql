@@ -28,8 +28,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Take a key for a job, or answer who holds it. Who finds it held locks nothing: a duplicate in a caller's open
--- transaction is in nobody's way. Waits for another enqueue of the same key: only its end can tell.
+-- Take a key for a job, or answer its holder. A call that finds it held locks nothing: a duplicate in a caller's open
+-- transaction blocks no other call. Waits for another enqueue of the same key: only its end can tell.
 CREATE OR REPLACE FUNCTION lp.unique_take(p_key bytea, p_id bytea, p_states smallint, p_until bigint, p_now bigint)
 RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
@@ -65,7 +65,7 @@ BEGIN
     RETURN true;
   END IF;
   PERFORM 1 FROM lp.unique_key WHERE key = v_key AND job = p_id FOR UPDATE;
-  IF FOUND THEN -- nobody had it in between: its states and window are still its own
+  IF FOUND THEN -- it was free in between: its states and window are still its own
     RETURN true;
   END IF;
   RETURN lp.unique_take(v_key, p_id, v_states, NULL, p_now) = p_id;

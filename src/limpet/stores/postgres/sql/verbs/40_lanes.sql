@@ -99,8 +99,8 @@ BEGIN
 END $$;
 
 -- Wake as many lanes of each class that waits at a gate as it has room for, or note when to look again. False when
--- somebody else holds the gate: look again then. The woken lanes carry the room: whoever uses it, finds it taken or
--- turns out empty looks at the gate again.
+-- another transaction holds the gate: look again then. The woken lanes carry the room: a lane that uses it, finds it taken
+-- or is empty looks at the gate again.
 CREATE OR REPLACE FUNCTION lp.wake_lanes(p_gate text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_gate lp.gate;

@@ -79,7 +79,7 @@ BEGIN
   )::pg_snapshot;
 END $$;
 
--- A job that a budget was shut for, since it needs so much, has gone without having run; false: somebody has the gate.
+-- A job that a budget was shut for has gone without having run; false: another transaction holds the gate.
 CREATE OR REPLACE FUNCTION lp.give_up(p_key text, p_reserved_for bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE lp.gate AS g SET reserved_for = 0 WHERE g.key = p_key AND g.reserved_for = p_reserved_for
@@ -146,7 +146,7 @@ BEGIN
   FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_CHILD LOOP
     v_graph := coalesce(v_graph, lp.try_lock(:GRAPH));
     IF NOT v_graph OR NOT lp.apply_child_post(v_post.id, p_now) THEN
-      INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- somebody is at it: with the next claim
+      INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- another transaction holds it: with the next claim
     END IF;
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_EVENT LOOP
@@ -156,7 +156,7 @@ BEGIN
   RETURN v_lanes;
 END $$;
 
--- Apply up to `p_limit` posts. `more`: there may be more; `lanes`: so many had something to be told. How far it got is noted
+-- Apply up to `p_limit` posts. `more`: there may be more; `lanes`: the number of lanes that had news. How far it got is noted
 -- once in a while: the few that are gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE OR REPLACE FUNCTION lp.apply_posts(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- Promise: who sleeps hears of work it asked for; who is busy hears of urgent work that nobody sleeps for.
+-- Promise: a sleeping worker is woken for work it asked for; a busy worker is told of urgent work without a sleeper.
 -- Inputs: what a step posted, after that step has committed: a sleeper lies down in its claim's commit and looks for
 -- posts once more after it, so one of the two always sees the other. Answer: how many were told.
 -- Relies on sleeper being short. A missed wake-up costs a worker one beat, never a job.
@@ -35,9 +35,9 @@ BEGIN
       AND s.capabilities @> p_needs AND (s.slots > 0 OR NOT p_limited)
     ORDER BY s.slots = 0 LIMIT p_n FOR UPDATE SKIP LOCKED
   ), up AS (
-    DELETE FROM lp.sleeper AS s USING able WHERE s.session = able.session RETURNING s.session, s.ear
+    DELETE FROM lp.sleeper AS s USING able WHERE s.session = able.session RETURNING s.session, s.channel
   )
-  SELECT count(lp.notify(up.ear, 'w', up.session)) INTO v_told FROM up;
+  SELECT count(lp.notify(up.channel, 'w', up.session)) INTO v_told FROM up;
   RETURN v_told;
 END $$;
 
@@ -53,24 +53,24 @@ BEGIN
       AND s.capabilities @> p_needs AND (s.slots > 0 OR NOT p_limited) AND (s.next_ms IS NULL OR s.next_ms > p_due)
     ORDER BY s.slots = 0 LIMIT 1 FOR UPDATE SKIP LOCKED
   ), told AS (
-    UPDATE lp.sleeper AS s SET next_ms = p_due FROM able WHERE s.session = able.session RETURNING s.session, s.ear
+    UPDATE lp.sleeper AS s SET next_ms = p_due FROM able WHERE s.session = able.session RETURNING s.session, s.channel
   )
-  SELECT count(lp.notify(told.ear, 'w', told.session)) INTO v_told FROM told;
+  SELECT count(lp.notify(told.channel, 'w', told.session)) INTO v_told FROM told;
 END $$;
 
--- Nobody sleeps for urgent jobs: tell busy workers, who keep slots for them.
+-- No worker sleeps for urgent jobs: tell busy workers, which keep slots for them.
 CREATE OR REPLACE FUNCTION lp.hint_to_busy(p_queue text, p_task text, p_needs text[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM lp.notify(s.ear, 'u', s.id) FROM (
-    SELECT b.ear, b.id FROM lp.session AS b
+  PERFORM lp.notify(s.channel, 'u', s.id) FROM (
+    SELECT b.channel, b.id FROM lp.session AS b
     WHERE b.deadline_ms > p_now AND (b.queues IS NULL OR p_queue = ANY (b.queues)) AND (b.tasks IS NULL OR p_task = ANY (b.tasks))
-      AND b.capabilities @> p_needs AND b.ear IS NOT NULL
+      AND b.capabilities @> p_needs AND b.channel IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM lp.sleeper AS s WHERE s.session = b.id OFFSET 0)
     ORDER BY b.id LIMIT least(p_n, 256)
   ) AS s;
 END $$;
 
--- After a commit: wake whoever can go on with what it posted.
+-- After a commit: wake workers that can run what it posted.
 CREATE OR REPLACE FUNCTION lp.wake_1(p_lanes bigint[], p_ns integer[], p_dues bigint[], p_gates text[], p_now bigint)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -84,7 +84,7 @@ BEGIN
     RETURN;
   END IF;
   v_asleep := EXISTS (SELECT 1 FROM lp.sleeper);
-  PERFORM set_config('synchronous_commit', 'off', true); -- a wake-up that a crash takes back is missed by nobody
+  PERFORM set_config('synchronous_commit', 'off', true); -- a wake-up that a crash takes back does no harm
   v_now := lp.now_1(p_now);
   FOR v_each IN
     SELECT l.*, w.n, w.due FROM unnest(p_lanes, p_ns, p_dues) AS w (lane, n, due)
@@ -165,7 +165,7 @@ BEGIN
 END $$;
 
 -- Whether anything waits to be filed: asked by a claimer that found nothing, after its commit. What it could only post
--- anew (children and events with n = 1) it looks at again after a while.
+-- again (children and events with n = 1) it looks at after a while.
 CREATE OR REPLACE FUNCTION lp.posted_since_1() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
@@ -203,9 +203,9 @@ BEGIN
   ) AS d WHERE d.body IS NOT NULL;
 END $$;
 
--- Verb: from now on the end of this job is told to an ear. Answer: its state; NULL when it is gone.
--- Whoever ends a job holds its row and looks for watchers after that: one who watches keeps it from ending meanwhile.
-CREATE OR REPLACE FUNCTION lp.watch_1(p_id bytea, p_ear text) RETURNS smallint LANGUAGE plpgsql
+-- Verb: from now on the end of this job is told to a channel. Answer: its state; NULL when it is gone.
+-- A step that ends a job holds its row and looks for watchers after that: a watcher keeps it from ending meanwhile.
+CREATE OR REPLACE FUNCTION lp.watch_1(p_id bytea, p_channel text) RETURNS smallint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -213,7 +213,7 @@ DECLARE
 BEGIN
   LOOP
     v_state := lp.state_of(p_id);
-    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_ear IS NULL THEN -- one who hears nothing looks by itself
+    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_channel IS NULL THEN -- one who hears nothing looks by itself
       RETURN v_state;
     ELSIF v_state = :RUNNING THEN
       PERFORM FROM lp.running WHERE id = p_id FOR KEY SHARE;
@@ -221,7 +221,7 @@ BEGIN
       PERFORM FROM lp.wait WHERE id = p_id FOR KEY SHARE;
     END IF;
     IF FOUND THEN
-      INSERT INTO lp.watch (job, ear) VALUES (p_id, p_ear) ON CONFLICT DO NOTHING;
+      INSERT INTO lp.watch (job, channel) VALUES (p_id, p_channel) ON CONFLICT DO NOTHING;
       RETURN v_state;
     END IF;
   END LOOP;

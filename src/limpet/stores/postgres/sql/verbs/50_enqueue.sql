@@ -173,7 +173,7 @@ DECLARE
   v_tight boolean := false; -- and they may not fit
   v_unknown boolean; -- a policy of theirs is not stored
 BEGIN
-  store := 'lp.home'::regclass::oid::bigint; -- a schema that is made anew has another; known without a look
+  store := 'lp.home'::regclass::oid::bigint; -- a schema that is created again has another; known without a look
   SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
     OR g.draining IS TRUE OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
     g.bounded IS TRUE OR p_batch.rules IS NOT NULL AND p_batch.rules @? '$[*] ? (@.depth != null || @.tenant_depth != null)',

@@ -82,7 +82,7 @@ BEGIN
 END $$;
 
 -- Share the graph, and keep parents from ending while their children are stored: in whichever place they are. One that
--- moved meanwhile into somebody else's hands needs a new attempt: whoever has the graph waits for no job that runs.
+-- moved meanwhile and is held by another transaction needs a new attempt: a step that has the graph waits for no running job.
 CREATE OR REPLACE FUNCTION lp.hold_parents(p_parents bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_kept bytea[] := ARRAY(SELECT id FROM lp.running WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
@@ -127,7 +127,7 @@ BEGIN
   );
 END $$;
 
--- Store who waits for whom. Parents that live (they hold still) or are of this call are waited for; what has become of
+-- Store the dependencies. Live parents (they are locked) and parents of this call are waited for; the state of
 -- the others decides now. Answer: children that must not run, and why. In a caller's own transaction all are waited for,
 -- and looked at when it has committed.
 CREATE OR REPLACE FUNCTION lp.store_deps(
@@ -244,7 +244,7 @@ BEGIN
 END $$;
 
 -- A waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
--- (steps, a checkpoint) stays as it is. REPLACE counts the delay from the first enqueue, DEBOUNCE starts it anew;
+-- (steps, a checkpoint) stays as it is. REPLACE counts the delay from the first enqueue, DEBOUNCE restarts it;
 -- where one of the two jobs is part of a flow, it costs what it did.
 CREATE OR REPLACE FUNCTION lp.replace_job(p_target bytea, p_batch lp.batch, p_at integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,10 +1,10 @@
 -- Promise: new jobs are refused where more would wait than may: in a queue, or of one tenant in it.
 -- Inputs: lp.batch. Answer: as named; LP006 with the facts of core.depth.queue_full as JSON when they do not fit.
--- Relies on depth_place, the keys of `count` and `gate`, and post_lane. Whoever counts a place anew holds lock DEPTH.
+-- Relies on depth_place, the keys of `count` and `gate`, and post_lane. A call that counts a place again holds lock DEPTH.
 --
 -- How many wait is counted by rows that are only inserted and folded later, so to know it exactly all of them are read. An
 -- enqueue mostly need not know: `depth` holds what waited or ran at the last count, and what has been added since. While
--- that has room there is room. What leaves the queue is never taken off there: when it looks full, it is counted anew.
+-- that has room there is room. What leaves the queue is never taken off there: when it looks full, it is counted again.
 
 -- What `depth` calls a queue (p_tenant NULL), or a tenant in it.
 CREATE OR REPLACE FUNCTION lp.depth_place(p_queue text, p_tenant text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -77,7 +77,7 @@ BEGIN
   ) AS x;
 END $$;
 
--- True when jobs of this call may not fit, or nobody has counted yet: then it is looked at with care.
+-- True when jobs of this call may not fit, or it was not counted yet: then the checked path is taken.
 CREATE OR REPLACE FUNCTION lp.may_not_fit(p_batch lp.batch) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN EXISTS (
@@ -111,7 +111,7 @@ BEGIN
   RETURN v_waiting;
 END $$;
 
--- Count the places anew where jobs of this call may not fit.
+-- Count the places again where jobs of this call may not fit.
 CREATE OR REPLACE FUNCTION lp.recount_depths(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM lp.recount_depth(c.queue, c.tenant, false) FROM lp.bounded_places(p_batch, NULL) AS c
@@ -156,8 +156,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- The depths of a queue are others from now on. While it had none nobody added anything, so what is noted counts no more.
--- What somebody counts at this moment stays: it is later than what could be missed.
+-- The depths of a queue are others from now on. While it had none, no call added anything, so the notes count no more.
+-- A count that runs at this moment stays: it is later than anything that could be missed.
 CREATE OR REPLACE FUNCTION lp.forget_depths(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_tenants text := 't' || length(p_queue) || ':' || p_queue;
@@ -169,7 +169,7 @@ BEGIN
 END $$;
 
 -- Forget places that were counted long ago, as tenants come and go, and those that callers' own transactions have added very
--- much to, who sum up nothing. The next who comes there counts anew. Answer: how many rows went.
+-- much to, which sum up nothing. The next call there counts again. Answer: how many rows went.
 CREATE OR REPLACE FUNCTION lp.prune_depths(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_removed integer;
@@ -185,7 +185,7 @@ BEGIN
   RETURN v_removed;
 END $$;
 
--- Sum up what was added to a place, unless somebody is at it. Which of it a count has found stays known.
+-- Sum up what was added to a place, unless another transaction does it. Which of it a count has found stays known.
 CREATE OR REPLACE FUNCTION lp.sum_depth(p_place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT lp.try_lock(:DEPTH) THEN
@@ -197,7 +197,7 @@ BEGIN
   INSERT INTO lp.depth (place, n) SELECT p_place, sum(g.n) FROM gone AS g HAVING count(*) > 0;
 END $$;
 
--- A job that had ended waits again here, or one came over from another queue: nobody refuses it, and it counts.
+-- A job that had ended waits again here, or one came over from another queue: it is never refused, and it counts.
 CREATE OR REPLACE FUNCTION lp.note_depth(p_queue text, p_tenant text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.depth (place, n)

@@ -1,6 +1,6 @@
 -- Promise: ready jobs become running. Inputs: what the claim has taken so far (lp.taking) and lanes of the floor.
--- Answer: the same, and the jobs in order. The caller holds lock FLOOR and so waits for nobody: a job that is locked by
--- somebody else is left for a later claim.
+-- Answer: the same, and the jobs in order. The caller holds lock FLOOR and so waits for no lock: a job that another
+-- transaction has locked is left for a later claim.
 -- Relies on wait_ready, whose range begins at the lane's floor: rows that are gone are not walked over again.
 
 -- Of the rows that were popped, those that can run now. Expired ones are cancelled on the way; suspects need a slot.
@@ -119,7 +119,7 @@ BEGIN
     g.priority, g.flags, g.reason, g.cause, g.error_type
   FROM gone AS g;
   GET DIAGNOSTICS v_started = ROW_COUNT;
-  IF v_started <> cardinality(p_places) THEN -- one more would be running with nobody to run it: better no claim at all
+  IF v_started <> cardinality(p_places) THEN -- one more would be running without a worker: better no claim at all
     RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_places) USING ERRCODE = 'data_corrupted';
   END IF;
 END $$;
@@ -141,7 +141,7 @@ BEGIN
     g.priority, g.flags, g.charged, g.reason, g.cause, g.error_type
   FROM gone AS g;
   GET DIAGNOSTICS v_started = ROW_COUNT;
-  IF v_started <> cardinality(p_places) THEN -- one more would be running with nobody to run it: better no claim at all
+  IF v_started <> cardinality(p_places) THEN -- one more would be running without a worker: better no claim at all
     RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_places) USING ERRCODE = 'data_corrupted';
   END IF;
 END $$;
@@ -178,7 +178,7 @@ BEGIN
   END IF;
 END $$;
 
--- Lanes were asked for so many, and this was seen: empty ones rest (the answer), and whoever gave less is asked no more.
+-- What the asked lanes gave: empty lanes rest (the answer), and lanes that gave less than asked are asked no more.
 CREATE OR REPLACE FUNCTION lp.review_lanes(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], p_from bigint[], p_seen bytea[], OUT resting bigint[]
 ) LANGUAGE plpgsql AS $$
@@ -199,7 +199,7 @@ BEGIN
   END IF;
   IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
-    -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
+    -- What is left there and was not seen is held by another transaction, or is before a floor that is too high.
     v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (resting) AND EXISTS (
       SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = :READY AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
     ));
@@ -210,7 +210,7 @@ BEGIN
   END IF;
 END $$;
 
--- Take jobs from lanes that no gate rules, so many from each.
+-- Take jobs from lanes without a gate, the given number from each.
 CREATE OR REPLACE FUNCTION lp.take_plain(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$

@@ -1,7 +1,7 @@
 -- Promise: ready jobs of lanes that gates rule become running as far as these admit them, all lanes of a round at once.
 -- Inputs: what the claim has taken so far (lp.taking) and lanes of the floor, in the order of their turns. Answer: the
--- same, and the jobs in order. The caller holds lock FLOOR and so waits for nobody: lanes whose gates are locked by somebody
--- else are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
+-- same, and the jobs in order. The caller holds lock FLOOR and so waits for no lock: lanes whose gates another transaction
+-- has locked are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
 
 -- The stored gates of these lanes. Those that count, or at which a lane would have to wait, are locked and come first: they
 -- alone have a `must`, a unit, and tokens and money where they have a rate and a budget.
@@ -178,7 +178,7 @@ BEGIN
   ) AS a;
 END $$;
 
--- A gate after so many jobs, which cost so much there, have passed it; p_first: the place of the first of them among all.
+-- A gate after p_n jobs with this total cost have passed it; p_first: the place of the first of them among all.
 -- p_reserved_for: what the next one needs of its budget, which then no later job passes.
 CREATE OR REPLACE FUNCTION lp.gate_after(g lp.claim_gate, p_n integer, p_cost bigint, p_reserved_for bigint, p_first integer, p_now bigint)
 RETURNS lp.claim_gate LANGUAGE plpgsql IMMUTABLE AS $$
@@ -201,7 +201,7 @@ BEGIN
   RETURN g;
 END $$;
 
--- How many jobs from the front may start with so many free slots, where suspects alone need one. p_losts: how often each was
+-- How many jobs from the front may start with this number of free slots, if only suspects need one. p_losts: how often each was
 -- lost.
 CREATE OR REPLACE FUNCTION lp.startable(p_losts integer[], p_slots integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -329,7 +329,7 @@ BEGIN
   FROM unnest(p_gates) AS g;
 END $$;
 
--- Take up to so many jobs from the front of each of these lanes.
+-- Take up to the given number of jobs from the front of each of these lanes.
 CREATE OR REPLACE FUNCTION lp.take_gated(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$

@@ -20,7 +20,7 @@ BEGIN
   RETURN CASE WHEN v_most < p_count THEN greatest(1, least(p_count, v_least)) ELSE p_count END;
 END $$;
 
--- Whose turn it is: those who take part, the longest not served first, with what is left of their turns.
+-- The order of turns: the members, the longest not served first, with the rest of their turns.
 CREATE OR REPLACE FUNCTION lp.turns_of(p_ids bigint[], OUT ids bigint[], OUT lefts integer[], OUT weights integer[]) LANGUAGE plpgsql AS $$
 BEGIN
   SELECT array_agg(p.id ORDER BY k.turn NULLS LAST, p.id), array_agg(greatest(1, coalesce(k.left_n, 1)) ORDER BY k.turn NULLS LAST, p.id),
@@ -29,7 +29,7 @@ BEGIN
   LEFT JOIN LATERAL (SELECT x.turn, x.left_n, x.weight FROM lp.turn AS x WHERE x.id = p.id OFFSET 0) AS k ON true;
 END $$;
 
--- Those who were served take their new places, one behind the other.
+-- The served members take their new places, one behind the other.
 CREATE OR REPLACE FUNCTION lp.advance_turns(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,8 +110,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
--- share of another's, and in order of (due, id) within a member.
+-- Share `p_count` between the members of one ring; one of each in turn, so that no member's jobs wait behind a whole
+-- share of another member, and in order of (due, id) within a member.
 CREATE OR REPLACE FUNCTION lp.take_ring(INOUT t lp.taking, p_candidates lp.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
@@ -187,7 +187,7 @@ BEGIN
 END $$;
 
 -- Whether this claim has set many lanes aside that were shut or empty. A hundred thousand keys may run out at once: to
--- set them all aside would take longer than anybody waits for the answer, and all of it would be undone.
+-- set them all aside would take longer than the caller waits for the answer, and all of it would be undone.
 CREATE OR REPLACE FUNCTION lp.has_set_many_aside(t lp.taking) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN cardinality(t.skipped_lanes) >= 256 AND 256 <= (

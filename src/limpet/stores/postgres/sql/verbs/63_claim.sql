@@ -1,5 +1,5 @@
 -- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
--- namespace (lock FLOOR): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
+-- namespace (lock FLOOR): it waits there while it holds nothing, and afterwards only for a step that shuts a gate and is
 -- about to commit (the door): nothing is handed out under a gate after it was seen shut. Its commit does not wait for the
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
@@ -36,7 +36,7 @@ BEGIN
   RETURN v_n >= 512;
 END $$;
 
--- Gates whose time has come let those who wait at them go on.
+-- Gates that are due admit their waiting lanes.
 CREATE OR REPLACE FUNCTION lp.open_due_gates(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
@@ -47,8 +47,8 @@ BEGIN
 END $$;
 
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
--- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
--- transaction: it is looked for again after a while.
+-- opens. A job that is due, or a child that was posted again, is held by a transaction that may take long, a
+-- caller's: it is looked for again after a while.
 CREATE OR REPLACE FUNCTION lp.next_ready_at(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
@@ -132,7 +132,7 @@ BEGIN
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
-  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
+  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- another transaction holds it
 END $$;
 
 -- A claim that has taken nothing yet. p_last: the last token that was given.
@@ -240,15 +240,15 @@ END $$;
 
 -- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
 CREATE OR REPLACE FUNCTION lp.mark_idle(
-  p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_ear text
+  p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_channel text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lp.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, ear)
-  VALUES (p_session, p_next, p_slots, p_queues, p_tasks, p_capabilities, p_ear)
+  INSERT INTO lp.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, channel)
+  VALUES (p_session, p_next, p_slots, p_queues, p_tasks, p_capabilities, p_channel)
   ON CONFLICT (session) DO UPDATE SET next_ms = excluded.next_ms, slots = excluded.slots, queues = excluded.queues,
-    tasks = excluded.tasks, capabilities = excluded.capabilities, ear = excluded.ear
-  WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.ear) IS DISTINCT FROM
-    (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
+    tasks = excluded.tasks, capabilities = excluded.capabilities, channel = excluded.channel
+  WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.channel) IS DISTINCT FROM
+    (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.channel);
 END $$;
 
 -- What others posted, what is due and what may go on by now is on the floor, as far as one claim does that; `more`: not all.
@@ -298,7 +298,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 DECLARE
   v_most CONSTANT integer := 1024; -- jobs of one claim
   v_takes_all CONSTANT boolean := NOT p_options ? 'least_urgent'; -- a session that asks for less does not go to sleep
-  v_ear text;
+  v_channel text;
   v_tokens bigint[];
   v_floor record;
   v_got record;
@@ -306,7 +306,7 @@ BEGIN
   again := false;
   asleep := false;
   now_ms := lp.now_1(p_now);
-  SELECT s.ear INTO v_ear FROM lp.session AS s WHERE s.id = p_session AND s.deadline_ms > now_ms FOR KEY SHARE;
+  SELECT s.channel INTO v_channel FROM lp.session AS s WHERE s.id = p_session AND s.deadline_ms > now_ms FOR KEY SHARE;
   IF NOT FOUND THEN
     RETURN;
   END IF;
@@ -328,7 +328,7 @@ BEGIN
     next_at := least(lp.next_ready_at(now_ms), v_got.reopening);
     asleep := v_takes_all AND NOT again;
     IF asleep THEN
-      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
+      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_channel);
     END IF;
   ELSE
     PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);

@@ -1,11 +1,11 @@
--- Promise: who waits for whom: dependents are released by their last parent, cancelled with a failed one, revived with
+-- Promise: dependencies between jobs: dependents are released by their last parent, cancelled with a failed one, revived with
 -- it. Inputs: as named. Answer: as each says. A dependency stays open in `dep` until its parent succeeded, or failed and does not matter.
 -- Relies on dep_waiting, dep_open, dep_parent and the primary keys.
 --
 -- The graph lock (2) has two modes. Shared: parents that succeeded hand on; each locks its children's rows of `wait` by
 -- id before it closes their dependencies and looks in a later statement whether any is left open, so of two last parents
--- the second sees the first (FOR NO KEY UPDATE: who keeps such a child from ending is not in the way). Exclusive: everything else that walks down the graph (cancel, failures, revival, erasing).
--- Nobody takes either for a job without open dependents: one look into an index tells.
+-- the second sees the first (FOR NO KEY UPDATE: a step that keeps such a child from ending is not in the way). Exclusive: everything else that walks down the graph (cancel, failures, revival, erasing).
+-- Neither is taken for a job without open dependents: one look into an index tells.
 
 CREATE OR REPLACE FUNCTION lp.share_graph() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -44,13 +44,13 @@ BEGIN
   RETURN EXISTS (SELECT FROM lp.dep AS d WHERE d.parent = ANY (p_ids) AND NOT d.done);
 END $$;
 
--- Rouse those who wait for the ends of these jobs.
+-- Wake the callers that wait for the ends of these jobs.
 CREATE OR REPLACE FUNCTION lp.tell_finished(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_watch lp.watch;
 BEGIN
   FOR v_watch IN DELETE FROM lp.watch AS w WHERE w.job = ANY (p_ids) RETURNING w.* LOOP
-    PERFORM lp.notify(v_watch.ear, 'f', encode(v_watch.job, 'hex'));
+    PERFORM lp.notify(v_watch.channel, 'f', encode(v_watch.job, 'hex'));
   END LOOP;
 END $$;
 
@@ -80,7 +80,7 @@ BEGIN
   RETURN v_open IS NOT NULL;
 END $$;
 
--- Children that wait for nobody any more become ready or scheduled. Of many parents those with the largest ids end last,
+-- Children without an open dependency become ready or scheduled. Of many parents those with the largest ids end last,
 -- most often: that is where to look first.
 CREATE OR REPLACE FUNCTION lp.free_children(p_children bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -142,7 +142,7 @@ DECLARE
   v_children bytea[];
   v_parents bytea[];
   v_ours bytea[];
-  v_others bytea[] := '{}'; -- children that somebody keeps
+  v_others bytea[] := '{}'; -- children that another transaction holds
 BEGIN
   SELECT array_agg(k.child), array_agg(p.id) INTO v_children, v_parents FROM unnest(p_parents) AS p (id)
   CROSS JOIN LATERAL (
@@ -167,7 +167,7 @@ BEGIN
   PERFORM lp.free_children(v_ours, p_now);
 END $$;
 
--- Release the next children of a parent that has very many; true when there may be more. It waits for nobody.
+-- Release the next children of a parent that has very many; true when there may be more. It waits for no lock.
 CREATE OR REPLACE FUNCTION lp.fan_out(p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_parent bytea;
@@ -189,7 +189,7 @@ BEGIN
     DELETE FROM lp.fan AS f WHERE f.parent = v_parent;
     RETURN EXISTS (SELECT FROM lp.fan);
   END IF;
-  -- Children that somebody holds keep their dependency open until the next claim; those that left `wait` do not matter.
+  -- Locked children keep their dependency open until the next claim; children that left `wait` do not matter.
   v_free := ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED);
   v_free := v_free || ARRAY(
     SELECT c.id FROM unnest(v_children) AS c (id) WHERE NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = c.id OFFSET 0)

@@ -1,9 +1,9 @@
 -- Promise: what else happens down the graph: a child meets parents that have ended, failures take dependents with them,
--- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named. Answer: as each says.
--- Locks: whoever walks holds the graph (lock GRAPH), which comes before any row of `wait`; see 71_graph.
+-- a retry brings them back, an erased parent leaves no child waiting. Inputs: as named. Answer: as each says.
+-- Locks: a step that walks holds the graph (lock GRAPH), which comes before any row of `wait`; see 71_graph.
 
--- Ready jobs go without having run: where a budget is shut for one of them, others may go on. Waits for nobody: what
--- somebody has in hands is posted, and done with the next claim; so is all of it where p_posted says so.
+-- Ready jobs go without having run: where a budget is shut for one of them, others may start. Waits for no lock: a
+-- locked gate is posted, and done with the next claim; so is all of it where p_posted says so.
 CREATE OR REPLACE FUNCTION lp.leave_line(p_ids bytea[], p_lanes bigint[], p_costs integer[], p_posted boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -119,7 +119,7 @@ BEGIN
     ) AS k;
     EXIT WHEN v_children IS NULL;
     v_ours := lp.hold_children(v_children, true);
-    IF cardinality(v_ours) < cardinality(v_children) THEN -- the others have ended, or somebody keeps them
+    IF cardinality(v_ours) < cardinality(v_children) THEN -- the others have ended, or are locked
       v_is_ours := lp.among(v_children, v_ours);
       SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told
       FROM unnest(v_children, v_reasons, v_told) WITH ORDINALITY AS k (child, why, cause, at) WHERE v_is_ours[k.at];
@@ -161,7 +161,7 @@ BEGIN
   );
 END $$;
 
--- True when a replay revives whoever is cancelled for this reason: its parent is dead, or was itself cancelled by the
+-- True when a replay revives a job that is cancelled for this reason: its parent is dead, or was itself cancelled by the
 -- death of one above it.
 CREATE OR REPLACE FUNCTION lp.is_revivable(p_why text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -186,7 +186,7 @@ END $$;
 
 -- Remember that `p_child` depends on `p_parent`, which is in this state (NULL: it is stored no more): whether it must
 -- wait, and why it must not run. The caller keeps a parent that lives from ending (FOR KEY SHARE); one that has ended
--- is kept here from being erased or tried again; should it be tried again just now, the whole step must be done anew.
+-- is kept here from being erased or tried again; should it be retried just now, the whole step must be repeated.
 CREATE OR REPLACE FUNCTION lp.dep_at_enqueue(
   p_child bytea, p_parent bytea, p_parent_state smallint, p_mode smallint, p_now bigint, OUT waits boolean, OUT cancelled text
 ) LANGUAGE plpgsql AS $$
@@ -240,7 +240,7 @@ BEGIN
 END $$;
 
 -- What the parents of a child that came in a caller's own transaction have become meanwhile: it is released or cancelled
--- now, or waits like any other. False when somebody is at one of them: to be tried again. It waits for nobody.
+-- now, or waits like any other. False when one of them is locked: to be tried again. It waits for no lock.
 CREATE OR REPLACE FUNCTION lp.apply_child_post(p_child bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_dep record;
@@ -336,8 +336,8 @@ BEGIN
   RETURN true;
 END $$;
 
--- Finished jobs are about to be erased (states in parallel): nobody goes on waiting for them. Those that must stay for
--- now, since somebody else is at the graph; none when the caller holds it. The caller holds their rows of `done`.
+-- Finished jobs are about to be erased (states in parallel): no job waits for them any more. Answer: jobs that must stay for
+-- now, since another transaction holds the graph; none when the caller holds it. The caller holds their rows of `done`.
 CREATE OR REPLACE FUNCTION lp.orphan(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_parent record;
@@ -356,7 +356,7 @@ BEGIN
         EXIT WHEN NOT lp.has_kids(ARRAY[v_parent.id]);
         PERFORM lp.release_children(ARRAY[v_parent.id], p_now);
       END LOOP;
-      IF lp.has_kids(ARRAY[v_parent.id]) THEN -- somebody holds one of them
+      IF lp.has_kids(ARRAY[v_parent.id]) THEN -- one of them is locked
         v_stay := v_stay || v_parent.id;
       ELSE
         DELETE FROM lp.fan AS f WHERE f.parent = v_parent.id;

@@ -9,7 +9,7 @@
 -- store's own name, and the newest token that it gave out.
 CREATE OR REPLACE FUNCTION lp.beat_1(
   p_session text, p_ttl bigint, p_queues text[], p_tasks text[], p_capabilities text[], p_serves bytea, p_info bytea,
-  p_ear text, p_call bigint,
+  p_channel text, p_call bigint,
   p_ids bytea[], p_tokens bigint[], p_kinds text[], p_names text[], p_bodies bytea[], p_now bigint,
   OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[], OUT store text, OUT token bigint
 ) LANGUAGE plpgsql
@@ -23,12 +23,12 @@ BEGIN
   LOOP
     -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
     UPDATE lp.session SET beat_ms = v_now, deadline_ms = v_now + p_ttl, queues = p_queues, tasks = p_tasks,
-      capabilities = p_capabilities, ear = p_ear, serves = p_serves, info = p_info
+      capabilities = p_capabilities, channel = p_channel, serves = p_serves, info = p_info
     WHERE id = p_session;
     fresh := NOT FOUND;
     EXIT WHEN NOT fresh;
-    INSERT INTO lp.session (id, started_ms, beat_ms, deadline_ms, queues, tasks, capabilities, ear, serves, info)
-    VALUES (p_session, v_now, v_now, v_now + p_ttl, p_queues, p_tasks, p_capabilities, p_ear, p_serves, p_info)
+    INSERT INTO lp.session (id, started_ms, beat_ms, deadline_ms, queues, tasks, capabilities, channel, serves, info)
+    VALUES (p_session, v_now, v_now, v_now + p_ttl, p_queues, p_tasks, p_capabilities, p_channel, p_serves, p_info)
     ON CONFLICT (id) DO NOTHING;
     EXIT WHEN FOUND;
   END LOOP;

@@ -2,11 +2,11 @@
 -- been away (D6); cancels waiting jobs that were not started in time; a place that has drained ends paused.
 -- Inputs: as named. Answer: how many jobs were taken back.
 -- Relies on session_deadline, lease_session, lease_hard, running_token, wait_expires, gate_drains. One sweeps at a time
--- (lock SWEEP). It waits for nobody who beats, settles or holds a transaction open: it skips what is locked, so that a beat
+-- (lock SWEEP). It waits for no beat, settlement or open transaction: it skips locked rows, so that a beat
 -- that arrives while it looks saves its session.
 
 -- When silence counts as silence: sessions whose time was over at the answered instant may lose what they hold; NULL:
--- nobody may. `overdue`: leases may pass their hard deadlines, too.
+-- none may. `overdue`: leases may pass their hard deadlines, too.
 CREATE OR REPLACE FUNCTION lp.note_sweep(p_now bigint, OUT since bigint, OUT overdue boolean) LANGUAGE plpgsql AS $$
 DECLARE
   v_swept bigint;
@@ -16,10 +16,10 @@ BEGIN
   SELECT swept_at_ms, calm_until_ms INTO v_swept, v_calm FROM lp.sweep;
   v_gap := p_now - v_swept;
   IF v_swept IS NULL THEN
-    v_calm := p_now + 15000; -- one lease time: nobody knows for how long nobody swept
+    v_calm := p_now + 15000; -- one lease time: it is unknown how long no worker swept
   ELSIF v_gap > 5000 THEN -- live workers may not have been able to beat
     v_calm := p_now + 15000;
-    -- Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
+    -- Time that passed while everything stood still does not count: a suspended machine must not make all jobs overdue.
     PERFORM 1 FROM lp.lease WHERE hard_until_ms IS NOT NULL ORDER BY token FOR UPDATE;
     UPDATE lp.lease SET hard_until_ms = hard_until_ms + v_gap WHERE hard_until_ms IS NOT NULL;
   END IF;
@@ -35,7 +35,7 @@ BEGIN
   END IF;
 END $$;
 
--- Lock the sessions whose time was over, the longest silent first. Whoever beats just now is skipped, and whoever has
+-- Lock the sessions whose time was over, the longest silent first. A session that beats just now is skipped, and one that has
 -- beaten since the look is no longer silent: the condition holds for the row as it is locked.
 CREATE OR REPLACE FUNCTION lp.lock_silent(p_since bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -44,7 +44,7 @@ BEGIN
   );
 END $$;
 
--- Lock what is past its hard deadline, whoever holds it, beside what is taken already. Leases that hold nothing go: they
+-- Lock jobs past their hard deadline, of any session, in addition to the jobs taken already. Leases that hold nothing go: they
 -- must not stand before others.
 CREATE OR REPLACE FUNCTION lp.lock_overdue(p_limit bigint, p_taken lp.running[], p_now bigint) RETURNS lp.running[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -104,8 +104,8 @@ BEGIN
   RETURN cardinality(array_remove(v_states, :SUCCEEDED::smallint));
 END $$;
 
--- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
--- What somebody holds waits for the next sweep; a dependent that somebody holds is looked at later (hold_children).
+-- Jobs that were not started in time are cancelled, whether or not a worker would claim them. The caller holds the graph.
+-- A locked job waits for the next sweep; a locked dependent is looked at later (hold_children).
 CREATE OR REPLACE FUNCTION lp.cancel_expired(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
   v_ids bytea[] := ARRAY(
@@ -187,7 +187,7 @@ BEGIN
   IF v_late THEN
     PERFORM lp.cancel_expired(p_limit, v_now);
   END IF;
-  PERFORM lp.fan_out(v_now); -- what a step left over for a parent with very many children, should nobody claim
+  PERFORM lp.fan_out(v_now); -- what a step left over for a parent with very many children, in case no worker claims
   PERFORM lp.pause_drained(v_now);
   fold := (SELECT count(*) FROM (SELECT FROM lp.tally LIMIT 1000) AS t) = 1000;
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();

@@ -33,7 +33,7 @@ END $$;
 -- Tell whoever runs a job that someone reserved_for it cancelled.
 CREATE OR REPLACE FUNCTION lp.tell_cancel(p_token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM lp.notify(s.ear, 'c', s.id) FROM lp.lease AS l JOIN lp.session AS s ON s.id = l.session WHERE l.token = p_token;
+  PERFORM lp.notify(s.channel, 'c', s.id) FROM lp.lease AS l JOIN lp.session AS s ON s.id = l.session WHERE l.token = p_token;
 END $$;
 
 -- A running job, locked: asked to stop, or with force ended.

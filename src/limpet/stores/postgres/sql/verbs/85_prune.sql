@@ -1,12 +1,12 @@
 -- Promise: finished jobs that have outlived their time go, with every trace but their ids (an enqueue repeated soon after is
--- still the same job), and so do ids, keys, receipts and lines of logs; in small steps that nobody has to wait for.
+-- still the same job), and so do ids, keys, receipts and lines of logs; in small steps that block no other call.
 -- Inputs: as named. Answer: how many rows went.
--- Relies on the primary keys, dep_waiting, done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Whoever erases
--- holds the rows of `done` FOR UPDATE: nobody becomes a child of what is going, and those who still wait for it are cancelled
--- (or released, if it succeeded). Rows that somebody holds are left for the next time. One prunes at a time (lock PRUNE).
+-- Relies on the primary keys, dep_waiting, done_finished, gone_until, unique_key_orphan, receipt_at, log_by. A step that erases
+-- holds the rows of `done` FOR UPDATE: no job becomes a child of an erased one, and jobs that still wait for it are cancelled
+-- (or released, if it succeeded). Locked rows are left for the next time. One prunes at a time (lock PRUNE).
 
 -- Erase jobs that ended in `p_state`, whose rows of `done` are locked; those that went. p_since: from when on each id is
--- remembered; NULL: from its end on. Those with dependents stay while somebody else is at the graph.
+-- remembered; NULL: from its end on. Jobs with dependents stay while another transaction holds the graph.
 CREATE OR REPLACE FUNCTION lp.erase(p_done lp.done[], p_state smallint, p_since bigint, p_now bigint) RETURNS lp.done[] LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := ARRAY(SELECT d.id FROM unnest(p_done) AS d);
@@ -37,7 +37,7 @@ BEGIN
   RETURN v_gone;
 END $$;
 
--- Remove dead jobs, whose rows of `done` are locked: the causes they died of have so many fewer.
+-- Remove dead jobs, whose rows of `done` are locked: the counts of their causes fall.
 CREATE OR REPLACE FUNCTION lp.erase_dead(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_gone lp.done[] := lp.erase(p_dead, :DEAD::smallint, p_now, p_now);
@@ -56,8 +56,8 @@ BEGIN
   );
 END $$;
 
--- Those of these jobs, locked, that nobody keeps from going: whoever takes a key over, in a transaction that may be open for
--- long, holds it. The keys of the others are locked.
+-- Those of these jobs, locked, that may go: a step that takes a key over, in a transaction that may be open for
+-- long, holds the key. The keys of the others are locked.
 CREATE OR REPLACE FUNCTION lp.with_free_keys(p_done lp.done[]) RETURNS lp.done[] LANGUAGE plpgsql AS $$
 DECLARE
   v_keys bytea[];
@@ -116,7 +116,7 @@ BEGIN
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;
 
--- Begin a walk of this name, or go on with it. Once a day it begins anew, for what was held or ended by another clock.
+-- Begin a walk of this name, or continue it. Once a day it begins again, for jobs that were locked or ended by another clock.
 CREATE OR REPLACE FUNCTION lp.go_on_walking(p_name text, p_now bigint) RETURNS lp.walked LANGUAGE plpgsql AS $$
 DECLARE
   v_walk lp.walked;
@@ -128,7 +128,7 @@ BEGIN
   RETURN v_walk;
 END $$;
 
--- Verb: the same for the jobs of one queue, or (p_queue NULL) of all queues but these. It goes on from where the walk of
+-- Verb: the same for the jobs of one queue, or (p_queue NULL) of all queues but these. It continues where the walk of
 -- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. `ended`: nothing is left
 -- to look at for now.
 CREATE OR REPLACE FUNCTION lp.prune_walk_1(

@@ -1,6 +1,6 @@
--- Promise: lanes and gates that nobody needs are forgotten.
+-- Promise: unused lanes and gates are forgotten.
 -- Inputs: as named. Answer: how many went.
--- Relies on lane_now_empty, lane_gate and the primary keys. It holds the floor, for a few rows, when nobody else has it.
+-- Relies on lane_now_empty, lane_gate and the primary keys. It holds the floor, for a few rows, when no other transaction has it.
 
 -- A lane was stored that names these gates: those that were forgotten a moment ago are there again.
 CREATE OR REPLACE FUNCTION lp.recall_gates(p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -80,7 +80,7 @@ BEGIN
   RETURN v_removed;
 END $$;
 
--- Verb: forget what nobody needs, if nobody claims just now.
+-- Verb: forget unused lanes and gates, if no claim runs just now.
 CREATE OR REPLACE FUNCTION lp.forget_1(
   p_limit integer, p_now bigint, OUT removed integer,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]

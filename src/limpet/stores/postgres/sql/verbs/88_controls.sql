@@ -68,7 +68,7 @@ BEGIN
   RETURN QUERY SELECT c.name, c.value, c.version FROM lp.control AS c WHERE c.kind = p_kind ORDER BY c.name COLLATE "C";
 END $$;
 
--- Verb: add lines to the logs they name. One at a time (lock LOG), so that whoever reads up to a line has seen all before it.
+-- Verb: add lines to the logs they name. One at a time (lock LOG), so that a reader of a line has seen all lines before it.
 CREATE OR REPLACE FUNCTION lp.append_1(
   p_call text, p_logs text[], p_ats bigint[], p_kinds text[], p_actors text[], p_jobs bytea[], p_reasons text[], p_datas bytea[]
 ) RETURNS void LANGUAGE plpgsql

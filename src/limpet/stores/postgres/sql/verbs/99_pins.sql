@@ -4,7 +4,7 @@
 -- A verb's statements know a few keys and look each of them up. Statistics can only mislead there: taken of a table that
 -- was nearly empty, they make a walk over all of it look cheaper than look-ups, and a plan outlives the moment. So rows
 -- are dear here, and statements leave no choice:
---   LATERAL (SELECT … WHERE t.id = k.id OFFSET 0)   looks up each key; it is never turned into a join from the other side
+--   LATERAL (SELECT … WHERE t.id = k.id OFFSET 0)   looks up each key; it is never turned into a join in the other direction
 --   t.id BETWEEN k.id AND k.id, = ANY (ARRAY[k.id]) the same where a table is changed: no plain equality, so no merge
 --                                                   join could use it, and no walk in the order of the index is thought of
 --   NOT EXISTS (… OFFSET 0)                         asks for each row, and is never turned into an anti-join

@@ -78,7 +78,7 @@ function base.heap(lists, name)
   return list
 end
 
--- The instant of this call: the one that was given, or the server's. Clocks jump back after a failover: nobody is behind
+-- The instant of this call: the one that was given, or the server's. Clocks jump back after a failover: none is before
 -- the last claim (its token) or sweep.
 function base.now(token, swept)
   local given = tonumber(ARGV[1])

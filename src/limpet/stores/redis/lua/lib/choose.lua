@@ -135,7 +135,7 @@ local function next_page(open, prio)
   return open
 end
 
--- Only so many queues as there are jobs to give can get one: those that were served least recently.
+-- At most as many queues as there are jobs to give can get one: the queues that were served least recently.
 local function next_rings(open)
   local rings, seen = {}, {}
   for _, entry in ipairs(open) do

@@ -94,7 +94,7 @@ local function sleep(session, sig, slots, mailbox, timer, asked)
   if asked and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "ear", mailbox)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if timer then
     call("HSET", K.sleeps_until, session, timer)
@@ -192,7 +192,7 @@ local function short()
   local layout, token, swept, shift, recount =
     unpack(call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount"))
   local now, timer = base.now(token, swept), call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
-  local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear"))
+  local deadline, idle, asked, known_mailbox = unpack(call("HMGET", K.session .. session, "deadline", "idle", "asked", "mailbox"))
   local receipt = call("HGET", K.receipts .. session, claimer)
   if
     tonumber(layout) ~= base.LAYOUT or tonumber(recount or 0) > now or limit < 1
@@ -208,7 +208,7 @@ local function short()
     if takes_all then
       sleep(session, sig, slots, mailbox, timer, idle and asked)
     elseif known_mailbox ~= mailbox then
-      call("HSET", K.session .. session, "ear", mailbox)
+      call("HSET", K.session .. session, "mailbox", mailbox)
     end
     return { base.text(now), timer or "", 0, {} }
   end
@@ -226,7 +226,7 @@ local function short()
     call("HDEL", K.session .. session, "idle")
   end
   if known_mailbox ~= mailbox then
-    call("HSET", K.session .. session, "ear", mailbox)
+    call("HSET", K.session .. session, "mailbox", mailbox)
   end
   call("HSET", K.meta, "token", text)
   return { base.text(now), "", 0, rows }

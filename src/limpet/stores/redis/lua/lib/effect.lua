@@ -6,7 +6,7 @@ effect = {}
 
 local MOST = 65535 -- what two bytes of a record can count
 local MAX_LOST = 10 -- of a job whose policy is not stored
-local FOREVER_MS = 4503599627370496 -- for a job that goes on only when an event is signalled
+local FOREVER_MS = 4503599627370496 -- for a job that continues only when an event is signalled
 local LONGEST_MS = 140737488355328 -- what ends, counted from now, at an instant that can be stored
 
 -- The effect of a success with this result, or none.
@@ -114,7 +114,7 @@ local function explain(r, e)
   return rare[ADDED.reason]
 end
 
--- The job goes on waiting. One that was started once is not cancelled any more for starting late.
+-- The job still waits. One that was started once is not cancelled any more for starting late.
 local function wait(s, r, e)
   if e.delay_ms then
     r.due = e.delay_ms >= FOREVER_MS and NEVER or tx.now + min(e.delay_ms, LONGEST_MS)
@@ -189,7 +189,7 @@ function effect.apply(s, r, e, spent)
   return e.state, touched
 end
 
--- A running job whose record somebody has removed leaves its lease and its gates.
+-- A running job whose record was removed leaves its lease and its gates.
 function effect.vanished(s, id, running, e, spent)
   local token, claimed, charges = record.hold(running)
   settle.leave(s, running)
@@ -255,7 +255,7 @@ function effect.of_session(e, session)
   return e
 end
 
--- Apply one effect to jobs that nobody has settled: their records, and {id, entry in `running`} of those that have none.
+-- Apply one effect to jobs that no worker has settled: their records, and {id, entry in `running`} of jobs without one.
 function effect.all(records, vanished, session, e)
   local s = settle.new(session)
   for _, r in ipairs(records) do

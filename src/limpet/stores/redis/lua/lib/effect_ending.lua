@@ -24,7 +24,7 @@ function effect_ending.file(r, state)
   call("ZADD", K.finished .. state .. effect_ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
 end
 
--- So many jobs of a queue were filed as cancelled.
+-- `count` jobs of a queue were filed as cancelled.
 function effect_ending.note_cancelled(queue, count)
   effect_ending.cancelled[queue] = (effect_ending.cancelled[queue] or 0) + count
 end

@@ -10,7 +10,7 @@ local c -- the call that is taken in: see `read` for what it says, and `meet` fo
 -- -- what the call says
 
 -- The lanes and policies that a call names, from argument `at` on; and where its jobs begin. Tables have all their fields
--- from the start: one that grows is made anew.
+-- from the start: one that grows is allocated again.
 local function read_definitions(head, at)
   local defs, policies = {}, {}
   for i = 1, head.lanes do

@@ -134,7 +134,7 @@ local function rouse(sigs, score, count, woken)
     for _, name in ipairs(row) do
       woken[name], count = true, count - 1
       call("ZREM", idle, name)
-      tell(call("HGET", K.session .. name, "ear"), TELL_WORK .. name)
+      tell(call("HGET", K.session .. name, "mailbox"), TELL_WORK .. name)
       call("HDEL", K.session .. name, "idle")
     end
   end
@@ -155,7 +155,7 @@ local function wake_for(kind, class, prio, limited, count, now)
     return
   end
   for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do
-    local found = count > 0 and not woken[name] and call("HMGET", K.session .. name, "sig", "ear")
+    local found = count > 0 and not woken[name] and call("HMGET", K.session .. name, "sig", "mailbox")
     if found and found[1] and call("SISMEMBER", K.class_signatures .. kind, found[1]) == 1 then
       tell(found[2], TELL_URGENT .. name)
       count = count - 1

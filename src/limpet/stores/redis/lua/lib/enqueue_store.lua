@@ -176,7 +176,7 @@ local function recount(r, lane, state)
 end
 
 -- The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
--- stays as it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+-- stays as it is. `replace` counts the delay from the first enqueue, `debounce` restarts it.
 function enqueue_store.replace(target, run, tail, meta)
   local r = record.load(target)
   if not r or r.running or r.state > READY or notes.remembers(r) then

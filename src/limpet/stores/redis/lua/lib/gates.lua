@@ -44,7 +44,7 @@ local function is_quiet(was, g)
     and was.held_until_ms == g.held_until_ms and was.last_cut_token == g.last_cut_token
 end
 
--- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
+-- The gate to be changed in place, made when it is missing; lanes that can run because of it are woken at the end.
 function gates.edit(key)
   local found = gates.get(key)
   if found and not changed[key] then
@@ -58,7 +58,7 @@ function gates.edit(key)
   return found
 end
 
--- Look again at the end whether those who wait at this gate can go on.
+-- Look again at the end whether lanes that wait at this gate can run.
 function gates.touch(key)
   touched[key] = true
 end
@@ -97,7 +97,7 @@ function gates.opens_at(keys)
 end
 
 -- Of the gates that were shut and have changed: {key -> room} of those that are open, {key -> true} of those that are
--- still shut and open sooner than whoever sleeps was told.
+-- still shut and open sooner than sleeping workers were told.
 local function openings()
   local opened, sooner = {}, {}
   for key, was in pairs(shut) do
@@ -111,7 +111,7 @@ local function openings()
   return opened, sooner
 end
 
--- Write the gates that changed; whoever can go on because of them is woken, and who cannot is timed.
+-- Write the gates that changed; lanes that can run because of them are woken, the others are timed.
 function gates.settle()
   local opened, sooner = openings()
   if next(opened) then

@@ -2,7 +2,7 @@
 
 gates_change = {}
 
--- Apply core.gate.GateChange maps in order; the packed gate after each. tx.finish wakes whoever can run now.
+-- Apply core.gate.GateChange maps in order; the packed gate after each. tx.finish wakes lanes that can run now.
 function gates_change.apply(changes)
   local answers = {}
   for i, each in ipairs(changes) do

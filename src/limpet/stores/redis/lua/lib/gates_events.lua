@@ -11,12 +11,12 @@ local function event(kind, g, names, ...)
   return { kind, table.concat(facts, ",") .. "}" }
 end
 
--- What has been spent when a budget is at so many percent, rounded up: exact for whatever can be counted.
+-- What has been spent when a budget is at each of the marks, rounded up: exact for every number that can be stored.
 local function levels(cap)
   return { { 50, cap - floor(cap / 2) }, { 80, cap - floor(cap / 5) }, { 100, cap } }
 end
 
-local SHORT = 8 -- the bit of `announced_marks` for a budget that somebody waits for; 1, 2 and 4 are for the marks
+local SHORT = 8 -- the bit of `announced_marks` for a budget with a waiting job; 1, 2 and 4 are for the marks
 
 -- Each mark is announced once in a period, while the cap stays: what jobs reserve and give back lets a busy budget pass its
 -- marks up and down all day.

@@ -79,7 +79,7 @@ do
   end
 
   -- What a job cost at a gate by its own account (unit -> cost, or nil); nil: what it had reserved stands. One that was
-  -- put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
+  -- put off (`unfinished`) will reserve again, so the budget is refunded the part that it did not report as spent.
   function gates_math.reported_cost(rule, spent, unfinished)
     local said = spent and spent[rule.unit or ""]
     if said == nil and unfinished and rule.cap then return 0 end

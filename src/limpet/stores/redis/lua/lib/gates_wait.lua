@@ -42,7 +42,7 @@ function gates_wait.wake(key)
       call("SREM", K.waiting_classes .. key, kind)
     end
   end
-  -- The woken lanes carry the room: whoever uses it, finds it taken or turns out empty looks at the gate again.
+  -- The woken lanes carry the room: a lane that uses it, finds it taken or is empty looks at the gate again.
   return nil
 end
 
@@ -73,7 +73,7 @@ function gates_wait.leave_line(r)
   end
 end
 
--- Those who wait at a gate go on sooner than sleeping workers were told.
+-- Lanes that wait at a gate can run sooner than sleeping workers were told.
 function gates_wait.time_lanes(key, opens)
   for _, kind in ipairs(call("SMEMBERS", K.waiting_classes .. key)) do
     tx.note_timer(call("ZRANGE", K.waiting_lanes .. kind .. key, 0, 0)[1], opens)

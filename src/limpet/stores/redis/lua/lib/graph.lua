@@ -1,4 +1,4 @@
--- Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it.
+-- Remembers dependencies: releases dependents, cancels them with their parent, revives them with it.
 -- The parents of a child have a field each: o and what its failure means while the dependency is open, then r result, n
 -- nothing or f why it failed; "#" open ones, "@" the parents as they were named, "?" one that was over when last looked at.
 -- A child is among the children of a parent exactly as long as its dependency is open. While a parent is in graph_walks, not
@@ -117,7 +117,7 @@ end
 
 -- -- release
 
--- Children that wait for nobody any more become ready or scheduled.
+-- Children without an open dependency become ready or scheduled.
 local function free(ids)
   local stored, listed, ready, scheduled = {}, {}, {}, {} -- the last two by lane
   for i, raw in ipairs(base.mget(K.jobs, ids)) do
@@ -150,7 +150,7 @@ local function free(ids)
   end
 end
 
--- These dependencies on `parent` are settled; children that wait for nobody else are released.
+-- These dependencies on `parent` are settled; children without another open dependency are released.
 local function close(parent, children, value)
   local released = {}
   base.chunked("ZREM", K.children .. parent, children)
@@ -316,11 +316,11 @@ function handle.removed(task, children, stack)
 end
 
 local function is_over(raw)
-  return not raw or (byte(raw, RECORD.state) or DEAD) > SUCCEEDED -- one that succeeded hands on to whoever still waits
+  return not raw or (byte(raw, RECORD.state) or DEAD) > SUCCEEDED -- one that succeeded serves children that still wait
 end
 
 -- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
--- whoever was found to be over is looked at first the next time, so that the others need no look.
+-- a parent that was found finished is looked at first the next time, so that the others need no look.
 local function may_wait_again(child, parent)
   local key = K.parents .. child
   local open_ones, last = unpack(call("HMGET", key, "#", "?"))
@@ -399,7 +399,7 @@ function graph.cancel_waiting(id, reason, by_parent)
   return true
 end
 
--- Those of a repair: jobs that wait for nobody go on; whoever waits for a job that is not stored is cancelled; a child is
+-- For a repair: jobs without an open dependency are released; a job with a missing parent is cancelled; a child is
 -- where its parent finds it.
 graph.free = free
 
@@ -443,7 +443,7 @@ end
 function graph.after_end(r, state, result)
   if HAS(r.flags, KIDS) then
     if state == SUCCEEDED then
-      if call("HEXISTS", K.graph_walks, r.id) == 0 then -- else a walk through its children goes on, and ends with this
+      if call("HEXISTS", K.graph_walks, r.id) == 0 then -- else a walk through its children ends with this
         release_some(r.id, result)
       end
     else

@@ -10,8 +10,8 @@ local PARTS = 1024
 local STEP = 64 -- buckets that one step forgets, members of up to 64 jobs each that it reads
 local SINGLES = 1000 -- members of one job each that it reads
 
--- -- the memory of ids: buckets of those that were made within 256 ms, which their first five bytes tell. Whoever makes
--- ids of another kind may fill a bucket: it has parts then, which go with it.
+-- -- the memory of ids: buckets of those that were made within 256 ms, by their first five bytes. A program with ids
+-- of another kind may fill a bucket: it has parts then, which go with it.
 
 local function part_of(name, id)
   return name .. string.format("%03x", tonumber(sub(redis.sha1hex(id), 1, 3), 16) % PARTS)

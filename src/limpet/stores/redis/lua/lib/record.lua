@@ -112,8 +112,8 @@ function record.flags(raw)
   return 256 * high + low
 end
 
--- The record as a table; false when its bytes make no sense, or name a lane that is not stored. Whoever has opened a
--- record can carry its change through: nothing that is read from it later can fail, half way through a script.
+-- The record as a table; false when its bytes make no sense, or name a missing lane. A script that has opened a
+-- record can finish its change: nothing that is read from it later can fail, half way through a script.
 function record.open(id, raw)
   if not record.is_head(raw) then
     return false
@@ -269,7 +269,7 @@ local function are_charges(charges)
   return true
 end
 
--- Token, instant of the claim and charges of a running job. Of an entry that is cut short the token is 0, which nobody
+-- Token, instant of the claim and charges of a running job. Of an entry that is cut short it is 0, which no lease
 -- has; charges that cannot be read are none.
 function record.hold(running)
   if #running < HOLD.size then

@@ -226,7 +226,7 @@ function repair.records(cursor, count)
       sound(r)
     elseif r ~= nil and tell("unreadable", id) then
       local running = call("HGET", K.running, id)
-      if running then -- whoever runs it is told so when it ends
+      if running then -- its worker is told so when it ends
         effect.all({ effect_ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", MADE.unreadable)
       else
         effect_ending.bury_spoilt(id)
@@ -260,7 +260,7 @@ local function leased(id, token)
   end
 end
 
--- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
+-- A running job is one that is stored, under a lease that names it. A lease without a holder ends with the next sweep.
 function repair.running(cursor, count)
   local page = call("HSCAN", K.running, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do

@@ -61,7 +61,7 @@ function sessions_signature.meet(sig, serves)
   end
 end
 
--- Nobody has this signature any more.
+-- No session has this signature any more.
 function sessions_signature.forget(sig)
   for _, kind in ipairs(call("SMEMBERS", K.signature_classes .. sig)) do
     call("SREM", K.class_signatures .. kind, sig)

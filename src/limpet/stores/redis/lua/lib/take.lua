@@ -203,7 +203,7 @@ local function admit(ruling, costs, count, most)
   return admitted
 end
 
--- The gates that let so many jobs pass and no more: {gate, what the next one costs there} each.
+-- The gates that admit `admitted` jobs and no more: {gate, what the next one costs there} each.
 local function stop(ruling, costs, admitted)
   local stopping = {}
   for _, each in ipairs(ruling) do

@@ -39,7 +39,7 @@ local function is_spoilt(raw)
   return not record.is_head(raw) or (lanes and not lanes.whole(sub(raw, RECORD.lane)))
 end
 
--- Eight fields from the start: a table that grows is made anew.
+-- Eight fields from the start: a table that grows is allocated again.
 local function row_of(item, id, raw, running, lane, where)
   local flags, lost = nil, 0
   if raw and #raw >= RECORD.size and byte(raw, RECORD.version) == 1 and belongs(raw, item, lane) then

@@ -26,7 +26,7 @@ do
   end
 
   -- Who stands where after `served`: {member, left, moves} in the order in which those that move take new turns.
-  -- A turn cut short keeps its place and remainder; of those whose turn is over, whoever had fewer turns comes first.
+  -- A turn cut short keeps its place and remainder; of members whose turn is over, the one with fewer turns is first.
   function turns_fair.places(ring, served)
     local kept, moved = {}, {}
     for n, turn in ipairs(ring) do

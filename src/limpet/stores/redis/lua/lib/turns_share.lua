@@ -84,7 +84,7 @@ local function in_turn(ring, given, take_from)
     longest = max(longest, parts[i].size)
   end
   if #ring > 1 then
-    -- One of each in turn, so that nobody's jobs wait behind a whole share of another's.
+    -- One of each in turn, so that no member's jobs wait behind a whole share of another member.
     local mixed = {}
     for n = 1, longest do
       for _, part in ipairs(parts) do

@@ -4,7 +4,7 @@
 tx = {
   now = 0,
   store = false, -- the store's own name; an emptied store has another
-  ready = {}, -- lane -> jobs that became ready in it: workers are woken for so many
+  ready = {}, -- lane -> jobs that became ready in it: workers are woken for this number
   timers = {}, -- lane -> a new instant at which it will have some
   counts = {},
   crowds = {}, -- queue and tenant -> how many more wait, or (below zero) fewer
@@ -244,10 +244,10 @@ function tx.tell(mailbox, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", K.session .. session, "ear"), TELL_CANCEL, session)
+  tx.tell(call("HGET", K.session .. session, "mailbox"), TELL_CANCEL, session)
 end
 
--- Rouse those who wait for the end of this job.
+-- Wake the callers that wait for the end of this job.
 function tx.tell_finished(id)
   for _, mailbox in ipairs(call("SMEMBERS", K.watchers .. id)) do
     tx.tell(mailbox, TELL_FINISHED, id)
@@ -319,7 +319,7 @@ end
 local function send_messages()
   for mailbox, heap in pairs(tx.tells) do
     base.chunked("RPUSH", K.mailbox .. mailbox, heap)
-    call("PEXPIRE", K.mailbox .. mailbox, 60000) -- hygiene: nobody listens there any more
+    call("PEXPIRE", K.mailbox .. mailbox, 60000) -- cleanup: no session listens there any more
   end
 end
 

@@ -37,7 +37,7 @@ local function rouse(list, count)
       local key = K.session .. sleeper.name
       woken[sleeper.name] = true
       call("ZREM", K.sleepers .. sleeper.sig, sleeper.name)
-      tx.tell(call("HGET", key, "ear"), TELL_WORK, sleeper.name)
+      tx.tell(call("HGET", key, "mailbox"), TELL_WORK, sleeper.name)
       call("HDEL", key, "idle")
       count = count - 1
     end
@@ -45,12 +45,12 @@ local function rouse(list, count)
   return count
 end
 
--- Nobody sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it, each once.
+-- No worker sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it, each once.
 local function rouse_busy(kind, count)
   if not busy then
     busy = {}
     for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
-      local found = call("HMGET", K.session .. name, "sig", "ear")
+      local found = call("HMGET", K.session .. name, "sig", "mailbox")
       busy[#busy + 1] = { name = name, sig = found[1], mailbox = found[2] }
     end
   end
@@ -79,7 +79,7 @@ local function rouse_until(list, due)
   for i, at in ipairs(base.mget(K.sleeps_until, names)) do
     if not at or tonumber(at) > due then
       call("HSET", K.sleeps_until, names[i], base.text(due))
-      tx.tell(call("HGET", K.session .. names[i], "ear"), TELL_WORK, names[i])
+      tx.tell(call("HGET", K.session .. names[i], "mailbox"), TELL_WORK, names[i])
       return true
     end
   end

@@ -32,7 +32,7 @@
     return limit
   end
 
-  -- When so many tokens have come back from then on; what cannot be counted is as late as can be.
+  -- When `count` tokens have come back, from `from` on; at most the largest number that can be stored.
   local function later(from, count, interval)
     return min(MOST, from + count * interval)
   end

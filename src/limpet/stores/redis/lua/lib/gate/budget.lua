@@ -12,7 +12,7 @@
     return cap - (is_current(g, now) and g.spent or 0)
   end
 
-  -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
+  -- What is left, unless a job waits for more than that: smaller jobs cannot starve a large one.
   local function budget_room(g, now)
     if not g.rule.cap then return UNLIMITED end
     local free, wanted = gates_math.budget_left(g, now), is_current(g, now) and g.reserved_for or 0
@@ -51,12 +51,12 @@
     return rule.cap ~= nil and rule.period ~= nil and gates_math.budget_left(g, now) < max(1, cost)
   end
 
-  -- A job of this cost, which nothing else stops, did not fit the budget: nobody passes it. True when the gate changed.
+  -- A job of this cost, which nothing else stops, did not fit the budget: no job passes it. True when the gate changed.
   function gates_math.falls_short(g, cost, now)
     return gates_math.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
   end
 
-  -- True when the budget is shut for a job of this cost: should it leave those who wait, the next one is looked at.
+  -- True when the budget is shut for a job of this cost: if that job leaves the queue, the next one is looked at.
   function gates_math.is_shut_for(g, cost)
     return (g.reserved_for or 0) ~= 0 and g.reserved_for == max(1, cost)
   end

@@ -6,7 +6,7 @@
     return rule.floor and (rule.climb_ms or 60000) or RAMP_MS
   end
 
-  -- How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back.
+  -- How fast the gate goes now, in thousandths: it climbs evenly from its pace at the last pushback.
   function gates_math.pace(g, now)
     local rule = g.rule
     local climbed = (g.pace or FULL_PACE) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL_PACE / climb_ms(rule))
@@ -24,7 +24,7 @@
     return g.rule.floor and max(1, gates_math.pace(g, now)) or FULL_PACE
   end
 
-  -- When the gate goes that fast, if nobody pushes back again.
+  -- When the gate goes that fast, if there is no further pushback.
   local function climbed_at(g, to)
     return (g.paced_at_ms or 0) + ceil((to - (g.pace or FULL_PACE)) * climb_ms(g.rule) / FULL_PACE)
   end

@@ -1,8 +1,8 @@
 -- How many jobs run at once under a gate, at the pace that it goes now (core/gate/slots.py).
   local RAMP_JOBS = 20 -- a gate without numbers has climbed to so many at once, before it counts nothing again
 
-  -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
-  -- that somebody pushed back counts those who start while it climbs.
+  -- How many jobs may run at once when the gate goes at its full pace; nil when it does not count. A gate without
+  -- numbers counts starts only while it climbs after pushback.
   function gates_math.max_concurrency(g, now)
     local rule = g.rule
     if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end

@@ -50,7 +50,7 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
 
 
 def _put_event(tx: Tx, signal: Signal) -> bool:
-    """Keep an event, unless its job keeps so many, or so much, that it can take no more."""
+    """Keep an event, unless its job has as many events, or bytes of them, as it may keep."""
     count, size = tx.row("events_kept", (signal.id,))
     if count >= MAX_EVENTS or size + len(signal.value) > MAX_EVENTS_BYTES:
         return False

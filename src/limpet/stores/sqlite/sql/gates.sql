@@ -1,0 +1,7 @@
+-- Promise: gates as they are, and what running jobs were charged; changes nothing. Inputs: positional. Answer: rows. Relies on the primary keys.
+
+-- name: all_gates
+SELECT key, body FROM limpet_gate WHERE key >= ? AND key < ? ORDER BY key LIMIT 10000;
+
+-- name: charged_jobs
+SELECT token, claimed_ms, charged FROM limpet_job INDEXED BY limpet_job_running WHERE state = 3 AND charged IS NOT NULL;
