@@ -25,6 +25,7 @@ FOR_BUILDERS: Final = (
     "architecture.md",
     "glossary.md",
     "how-to/add-an-engine.md",
+    "how-to/change-limpet.md",
     "reference/postgres-tables.md",
     "reference/redis-keys.md",
 )
