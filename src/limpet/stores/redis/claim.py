@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 INPUTS_AT_ONCE: Final = 256
 _WIDTH: Final = 4  # of a row: record, id, token, and what few jobs have beside it
+
+
+_packed = msgspec.msgpack.Encoder().encode
 
 
 @lru_cache(maxsize=256)
@@ -39,10 +44,8 @@ async def claim(
         request.slots,
         request.seq,
         request.claimer,
-        request.least_urgent,
         mailbox,
-        request.aged,
-        request.most_urgent,
+        _packed(request.options),
     )
     answer: list[Any] = await client.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer

@@ -66,17 +66,17 @@ class Taking(Choosing):
 
     def fill(self) -> bool:
         """Take until there is enough or nothing is left; True when a bound ended it first."""
-        bounded = bool(self.request.aged) and self._fill_with_aged()
+        bounded = bool(self.request.options.aged) and self._fill_with_aged()
         return self._fill() or bounded
 
     def _fill_with_aged(self) -> bool:
         """Take those that may pass more urgent ones; what gave nothing to them may still give something."""
         enough = self.left
-        self.left, self.passing = min(enough, self.request.aged), True
-        self.floor, self.least = self.request.most_urgent, LEAST_URGENT
+        self.left, self.passing = min(enough, self.request.options.aged), True
+        self.floor, self.least = self.request.options.most_urgent, LEAST_URGENT
         bounded = self._fill()
         self.left, self.passing = enough - len(self.rows), False
-        self.floor, self.least = 0, self.request.least_urgent
+        self.floor, self.least = 0, self.request.options.least_urgent
         self.skipped.clear()
         self.skipped_lanes.clear()
         self.floors.clear()

@@ -561,6 +561,7 @@ CREATE TYPE lp.taking AS (
   slots integer, -- how many of them may be ones that must start at once
   least smallint, -- and of which priorities
   queues text[], tasks text[], capabilities text[],
+  options jsonb, -- which jobs it takes: core.jobs.lease.ClaimOptions; a field left out has its default
   token bigint, -- the last one given
   tokens bigint[], hards bigint[], -- tokens of this claim, and the hard timeout (-1: none) that the jobs of each share
   shared boolean[], -- whether further jobs may join that token: a suspect's lease is its own
