@@ -11,7 +11,7 @@ from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
 from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
+from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, named_in, notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.sessions import packed_serves, signature_bytes
 
@@ -49,7 +49,7 @@ async def claim(
     claim = Claim((), int(now), int(instant) if instant else None, bool(again))
     if not rows:
         return claim, []
-    lanes, policies = await definitions.fetch_missing(client, key, rows[::_WIDTH], "claim")
+    lanes, policies = await definitions.fetch_missing(client, *named_in(rows[::_WIDTH]), verb="claim")
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
     for at in range(0, len(rows), _WIDTH):

@@ -20,6 +20,8 @@ R = TypeVar("R", bound=Held)
 Id = TypeVar("Id")
 T = TypeVar("T")
 
+Stored = Iterable[tuple[Id, bytes]]
+
 MOST: Final = 50_000  # lanes that one process keeps in memory
 
 
@@ -63,7 +65,7 @@ class ServerStore(Watches, Generic[C, R]):
             await self.settle(f"{request.session}/{request.claimer}", request.seq, unreadable, now_ms=now_ms)
 
 
-class Definitions(Generic[Id]):
+class Definitions(Generic[Id, C]):
     """The lanes and policies that this process has read. They are named by their content and never change."""
 
     def __init__(self, lane: Callable[[bytes], Lane], policy: Callable[[bytes], Policy]) -> None:
@@ -72,19 +74,32 @@ class Definitions(Generic[Id]):
         self._lane = lane
         self._policy = policy
 
+    async def fetch_missing(
+        self, client: C, lanes: Collection[Id], policies: Collection[Id], *, verb: str
+    ) -> tuple[Mapping[Id, Lane], Mapping[Id, Policy]]:
+        """Definitions by id, asked for where they are not known; one that cannot be read is left out."""
+        missing = self.missing(lanes, policies)
+        if any(missing):
+            self.keep(*await self._read(client, *missing, verb))
+        return self.lanes, self.policies
+
+    async def _read(self, client: C, lanes: list[Id], policies: list[Id], verb: str) -> tuple[Stored[Id], Stored[Id]]:
+        """What the server has of these."""
+        raise NotImplementedError
+
     def missing(self, lanes: Collection[Id], policies: Collection[Id]) -> tuple[list[Id], list[Id]]:
         """Those of them that were not read yet, or could not be read."""
         if len(self.lanes) >= MOST:
             self.lanes = {}  # of tenants long gone: those in use are read again; who has the old ones keeps them
         return list(set(lanes) - self.lanes.keys()), list(set(policies) - self.policies.keys())
 
-    def keep(self, lanes: Iterable[tuple[Id, bytes]], policies: Iterable[tuple[Id, bytes]]) -> None:
+    def keep(self, lanes: Stored[Id], policies: Stored[Id]) -> None:
         """Remember what was read; what makes no sense is left out."""
         self.lanes.update(_readable(lanes, self._lane))
         self.policies.update(_readable(policies, self._policy))
 
 
-def _readable(found: Iterable[tuple[Id, bytes]], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:
+def _readable(found: Stored[Id], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:
     for id, stored in found:
         try:
             yield id, decode(stored)

@@ -300,8 +300,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Write a gate and let those who wait there look again. p_before: the gate before the change, by one who holds its row
--- (gate_lock, gate_take); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
+-- Write a gate and let its waiting lanes look again. p_before: the gate before the change, by a step that holds its row
+-- (gate_lock, gate_take); NULL by a step that saw no row and makes it. Of two steps that make one gate at the same time the second is
 -- told to do its whole step again: what it has to say must be said to the gate that is there now.
 CREATE OR REPLACE FUNCTION lp.put_gate(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

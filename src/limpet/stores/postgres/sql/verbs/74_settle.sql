@@ -1,7 +1,7 @@
 -- Promise: each transition whose token still holds its job is applied; the others change nothing. The same (session,
 -- seq) again gets the same answers again and changes nothing, even while the first is under way.
 -- Inputs: by position, ids and tokens; results (NULL: there are none); effects as JSON, without a result (NULL: a success, or
--- all are); what each job cost in truth, {unit: how much} (NULL: nobody said). Answer: codes, one per transition: its state when
+-- all are); the actual cost of each job, {unit: how much} (NULL: not reported). Answer: codes, one per transition: its state when
 -- done, SETTLE_STALE + its state when stale, SETTLE_GONE when there is no such job; NULL when all of them have succeeded. And of
 -- the gates at which they failed, or that they held, those that are shut now: [[position, [key...]]...] as JSON.
 -- Fences: a row of `running` is deleted by the statement that compares its token, or was locked by the one that compares
@@ -51,7 +51,7 @@ BEGIN
   );
 END $$;
 
--- One running job, taken from whoever holds its row for a moment. None when it is gone, or when that takes long: then a
+-- One running job; a short lock of its row is waited for. None when it is gone, or when that takes long: then a
 -- transaction of its handler's own is about to settle it, and that one decides. An impatient one does not wait at all.
 CREATE OR REPLACE FUNCTION lp.take_late(p_id bytea, p_token bigint, p_patient boolean) RETURNS lp.running LANGUAGE plpgsql
 SET lock_timeout = '500ms' AS $$
@@ -69,7 +69,7 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 -- The jobs of transitions that are no Succeed leave `running`, with their effects. They are locked without waiting, since
--- other rows are locked already; where somebody is at one of them, it is waited for a moment. p_not: positions that do not count.
+-- other rows are locked already; a locked one is waited for a moment. p_not: positions that do not count.
 CREATE OR REPLACE FUNCTION lp.take_rest(
   p_ids bytea[], p_tokens bigint[], p_results bytea[], p_effects jsonb[], p_spent jsonb[], p_not integer[]
 ) RETURNS lp.leaving[] LANGUAGE plpgsql AS $$
@@ -158,8 +158,8 @@ BEGIN
   RETURN p_codes;
 END $$;
 
--- True when somebody waits for one of these plain successes, which have left `running`. What their handlers noted in their
--- own transactions is put in place of their results.
+-- True when a dependent or a watcher waits for one of these plain successes, which have left `running`. What their handlers
+-- noted in their own transactions is put in place of their results.
 CREATE OR REPLACE FUNCTION lp.are_awaited(p_ids bytea[], p_tokens bigint[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_noted boolean;
