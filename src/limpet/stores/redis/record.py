@@ -250,7 +250,7 @@ def claimed_of(
     """
     try:
         version, flags, attempt, lost, held, due_hi, due_lo, enq_hi, enq_lo, lane_id, policy_id = _claim_of(raw)
-        if version != 1 or len(raw) < HEAD_BYTES:
+        if version != VERSION or len(raw) < HEAD_BYTES:
             return None
         lane, policy = lanes[lane_id], policies[policy_id]
         if not flags & _UNUSUAL:

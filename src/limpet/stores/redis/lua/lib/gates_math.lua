@@ -108,7 +108,7 @@ do
     return gates_math.learn(g, verdict, now) or changed
   end
 
-  -- The other side told the job under `token` to come back later: the gate is held, and goes slower after that.
+  -- A provider pushed back the job under `token`: the gate is held, and goes slower after that.
   -- A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb.
   function gates_math.push_back(g, until_ms, token, now)
     local rule = g.rule
@@ -206,7 +206,7 @@ do
     return not g.calls or (#g.calls == 4 and numbers(g.calls))
   end
 
-  -- A stored gate; one that cannot be read admits no job until an operator sets it anew, and says why.
+  -- A stored gate; one that cannot be read admits no job until an operator sets it again, and says why.
   function gates_math.decode(bytes, key)
     local ok, g, more = pcall(cmsgpack.unpack, bytes)
     if ok and more == nil and sound(g) then return g end

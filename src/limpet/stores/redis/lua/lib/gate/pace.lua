@@ -14,7 +14,7 @@
     return min(FULL_PACE, climbed)
   end
 
-  -- So many at this pace; a product would be too large.
+  -- `count` at this pace; a product would be too large.
   local function at_pace(count, pace)
     return floor(count / FULL_PACE) * pace + floor(count % FULL_PACE * pace / FULL_PACE)
   end

@@ -1,5 +1,5 @@
 -- How many jobs run at once under a gate, at the pace that it goes now (core/gate/slots.py).
-  local RAMP_JOBS = 20 -- a gate without numbers has climbed to so many at once, before it counts nothing again
+  local RAMP_JOBS = 20 -- concurrent jobs that a gate without numbers climbs to, before it stops counting
 
   -- How many jobs may run at once when the gate goes at its full pace; nil when it does not count. A gate without
   -- numbers counts starts only while it climbs after pushback.

@@ -1,4 +1,4 @@
--- A gate that is stopped as a whole: somebody paused it, or the other side asked to be left alone (core/gate/stop.py).
+-- A gate that is stopped as a whole: an operator paused it, or a provider pushed back (core/gate/stop.py).
   -- Whether the gate is paused or held.
   local function is_stopped(g, now)
     return g.paused ~= nil or (g.held_until_ms or 0) > now
