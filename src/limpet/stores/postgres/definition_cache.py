@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from limpet.core.jobs.job import Lane, Policy
-from limpet.stores.server.store import Definitions
+from limpet.stores.server.store import Definitions, missing
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
@@ -29,9 +29,10 @@ class DefinitionCache(Definitions[int]):
         self, client: Client, lanes: Collection[int], policies: Collection[int], *, verb: str
     ) -> tuple[Mapping[int, Lane], Mapping[int, Policy]]:
         """Definitions by id, asked for where they are not known; one that cannot be read is left out."""
-        missing = self.missing(lanes, policies)
-        if any(missing):
-            found = await client.row(DEFINITIONS, missing, verb=verb)
+        known = self.known()
+        new = missing(lanes, known[0]), missing(policies, known[1])
+        if any(new):
+            found = await client.row(DEFINITIONS, new, verb=verb)
             lane_ids, lane_bodies, policy_ids, policy_bodies = (column or [] for column in found)
-            self.keep(zip(lane_ids, lane_bodies, strict=True), zip(policy_ids, policy_bodies, strict=True))
-        return self.lanes, self.policies
+            self.keep(known, zip(lane_ids, lane_bodies, strict=True), zip(policy_ids, policy_bodies, strict=True))
+        return known

@@ -11,7 +11,7 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.stores.redis.fields import KEYED, LANE, LIMITED, MULTI, TENANT
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
-from limpet.stores.server.store import Definitions
+from limpet.stores.server.store import Definitions, missing
 
 if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
@@ -53,12 +53,14 @@ class DefinitionCache(Definitions[bytes]):
         self, client: Client, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
     ) -> tuple[Lanes, Policies]:
         """Read the definitions that these records name and the cache lacks. One that is missing then cannot be read."""
+        known = self.known()
         named = {needs_of(raw) for raw in raws if raw is not None}
-        lanes, policies = self.missing({lane for lane, _ in named}, {policy for _, policy in named})
+        lanes = missing((lane for lane, _ in named), known[0])
+        policies = missing((policy for _, policy in named), known[1])
         if lanes or policies:
             read = await _read(client, K.lanes.under(key), lanes, verb)
-            self.keep(read, await _read(client, K.policies.under(key), policies, verb))
-        return self.lanes, self.policies
+            self.keep(known, read, await _read(client, K.policies.under(key), policies, verb))
+        return known
 
 
 async def _read(client: Client, hash: bytes, ids: list[bytes], verb: str) -> list[tuple[bytes, bytes]]:

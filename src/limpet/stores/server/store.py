@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -19,6 +19,8 @@ C = TypeVar("C", bound=Held)
 R = TypeVar("R", bound=Held)
 Id = TypeVar("Id")
 T = TypeVar("T")
+
+Known = tuple[dict[Id, Lane], dict[Id, Policy]]
 
 MOST: Final = 50_000  # lanes that one process keeps in memory
 
@@ -67,21 +69,26 @@ class Definitions(Generic[Id]):
     """The lanes and policies that this process has read. They are named by their content and never change."""
 
     def __init__(self, lane: Callable[[bytes], Lane], policy: Callable[[bytes], Policy]) -> None:
-        self.lanes: dict[Id, Lane] = {}
-        self.policies: dict[Id, Policy] = {}
+        self._lanes: dict[Id, Lane] = {}
+        self._policies: dict[Id, Policy] = {}
         self._lane = lane
         self._policy = policy
 
-    def missing(self, lanes: Collection[Id], policies: Collection[Id]) -> tuple[list[Id], list[Id]]:
-        """Those of them that were not read yet, or could not be read."""
-        if len(self.lanes) >= MOST:
-            self.lanes = {}  # of tenants long gone: those in use are read again; who has the old ones keeps them
-        return list(set(lanes) - self.lanes.keys()), list(set(policies) - self.policies.keys())
+    def known(self) -> Known[Id]:
+        """All that was read. A call works with what it gets here: others may forget lanes while it waits."""
+        if len(self._lanes) >= MOST:
+            self._lanes = {}  # of tenants long gone: those in use are read again
+        return self._lanes, self._policies
 
-    def keep(self, lanes: Iterable[tuple[Id, bytes]], policies: Iterable[tuple[Id, bytes]]) -> None:
-        """Remember what was read; what makes no sense is left out."""
-        self.lanes.update(_readable(lanes, self._lane))
-        self.policies.update(_readable(policies, self._policy))
+    def keep(self, known: Known[Id], lanes: Iterable[tuple[Id, bytes]], policies: Iterable[tuple[Id, bytes]]) -> None:
+        """Add what was read to what a call works with; what makes no sense is left out."""
+        known[0].update(_readable(lanes, self._lane))
+        known[1].update(_readable(policies, self._policy))
+
+
+def missing(wanted: Iterable[Id], known: Container[Id]) -> list[Id]:
+    """The ids of definitions that were not read yet, or could not be read, each once."""
+    return [id for id in set(wanted) if id not in known]  # not a difference of sets: that walks through all known ones
 
 
 def _readable(found: Iterable[tuple[Id, bytes]], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:

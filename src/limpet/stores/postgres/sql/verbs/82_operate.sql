@@ -30,7 +30,7 @@ BEGIN
   RETURN v_found;
 END $$;
 
--- Tell whoever runs a job that someone reserved_for it cancelled.
+-- Tell the session that runs a job that a person wants it cancelled.
 CREATE OR REPLACE FUNCTION lp.tell_cancel(p_token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM lp.notify(s.channel, 'c', s.id) FROM lp.lease AS l JOIN lp.session AS s ON s.id = l.session WHERE l.token = p_token;
