@@ -15,7 +15,7 @@ import time
 from limpet import Breaker, Limpet
 
 CHUNK = 5_000  # jobs per call when the backlog is laid out
-PERCENT = 10  # of the jobs fail, the same in every run, and never so many in a row that the breaker opens
+PERCENT = 10  # of the jobs fail, the same in every run, and never enough in a row to open the breaker
 SEED = 1
 
 

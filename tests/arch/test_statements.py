@@ -11,7 +11,7 @@ from tests.arch.tree import PACKAGE, named, written_files
 STORES = PACKAGE / "stores"
 OUTBOX = PACKAGE / "outbox"
 FILES = [path for top in (STORES, OUTBOX) for path in written_files(top) if path.suffix in {".sql", ".lua"}]
-LIBRARIES = [path for path in FILES if path.parent.name == "lib"]  # rooms that scripts share; none runs alone
+LIBRARIES = [path for path in FILES if "lib" in path.parts]  # what scripts share, and parts of it; none runs alone
 STATEMENTS = [path for path in FILES if path not in LIBRARIES]
 SAYS = {".sql": ("promise", "inputs", "answer"), ".lua": ("promise", "keys", "args", "answer", "bounds")}
 NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
@@ -59,7 +59,10 @@ def test_a_library_says_what_it_is_and_some_script_names_it() -> None:
 
 
 def is_named(library: Path) -> bool:
-    """Whether a script says that it uses a library."""
+    """Whether a script says that it uses a library, or a library that this file is a part of it."""
+    if library.parent.name != "lib":
+        part = re.compile(rf"^ *-- Part: {library.parent.name}/{library.stem}$", re.MULTILINE)
+        return any(part.search(whole.read_text()) for whole in library.parent.parent.glob("*.lua"))
     scripts = [script.read_text() for script in library.parent.parent.glob("*.lua")]
     names = re.compile(rf"^-- (Uses|Fast path):.* {library.stem}( |$)", re.MULTILINE)
     return any(names.search(script) for script in scripts)

@@ -32,7 +32,7 @@ def test_sqlite_urls_name_a_file_or_memory(url: str, path: str | None, sync: str
     [
         ("sqlite://jobs.db", "sqlite:///jobs.db"),
         ("sqlite:///", "sqlite:///jobs.db"),
-        ("sqlite:/jobs.db", "sqlite:///jobs.db for a file beside you, or sqlite:////jobs.db"),
+        ("sqlite:/jobs.db", "sqlite:///jobs.db for a file in this folder, or sqlite:////jobs.db"),
         ("sqlite:jobs.db", "sqlite:///jobs.db"),
         ("jobs.db", "sqlite:///jobs.db"),
         ("sqlit:///jobs.db", "did you mean sqlite://?"),

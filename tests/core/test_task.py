@@ -378,7 +378,7 @@ def test_lanes_are_made_once_and_forgotten_in_time() -> None:
     assert job_of(spec, "a").lane is not job_of(spec, "b").lane
     for number in range(10_050):
         job_of(spec, str(number))
-    assert len(spec._lanes) <= 10_000
+    assert len(spec.lanes) <= 10_000
 
 
 def test_policies_are_made_once() -> None:

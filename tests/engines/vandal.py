@@ -36,6 +36,16 @@ class Vandal:
             case _:
                 self._postgres(*(f"DELETE FROM {{s}}.{t} WHERE id = '\\x{id.hex()}'" for t in PLACES))
 
+    def forget_policies(self) -> None:
+        """Nothing says any more what the policies of the stored jobs are."""
+        match self.store:
+            case SqliteStore():
+                self._sqlite("UPDATE limpet_policy SET body = x'ff'")
+            case RedisStore():
+                self.redis("DEL", "po")
+            case _:
+                self._postgres("UPDATE {s}.policy SET body = '\\xff'")
+
     def leak(self, gate: Gate, slots: int) -> None:
         """A gate counts slots that no job holds."""
         spoilt = replace(gate, used=gate.used + slots)

@@ -9,7 +9,8 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.view import Finding
-from limpet.core.tasks.declaration import Declaration, DeclaredLimit
+from limpet.core.limits.limit import DeclaredLimit
+from limpet.core.tasks.declaration import Declaration
 from limpet.ops import Operator
 from limpet.ops.codes import MEANINGS, meaning_of
 from limpet.stores.base import Store

@@ -10,7 +10,8 @@ from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
-from limpet.core.tasks.declaration import Declaration, DeclaredLimit
+from limpet.core.limits.limit import DeclaredLimit
+from limpet.core.tasks.declaration import Declaration
 from limpet.ops import InvalidQuery, LimitChange, Operator
 from limpet.ops.names import UnknownName
 from limpet.ops.select import PAGE, AmbiguousId

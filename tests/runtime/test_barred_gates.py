@@ -197,6 +197,32 @@ async def test_a_job_that_lay_aside_starts_when_its_gate_stays_open(store: Slow)
     assert tokens == [held[aside]]  # under the lease it had: it was not handed back and claimed again
 
 
+async def test_a_success_of_an_earlier_write_lets_no_job_pass_a_failure(store: Slow) -> None:
+    bench, ran, third = Bench(store), list[int](), asyncio.Event()
+
+    async def calls(n: int) -> None:
+        ran.append(n)
+        if n == 1:
+            raise ConnectionError("down")
+        if n == 2:
+            third.set()
+
+    spec = bench.task(calls, breaker=Breaker(failures=5, cooldown=HOUR_S))
+    first = await bench.put(spec, {"n": 0})
+    worker = asyncio.create_task(bench.worker(SELDOM).run())
+    await bench.until([first], State.succeeded)  # in a write of its own
+    await bench.put(spec, {"n": 1})
+    await soon(store.settling)
+    aside = await bench.put(spec, {"n": 2})
+    await bench.until([aside], State.running)  # claimed, and held back
+    await soon(store.empty)
+    assert ran == [0, 1]
+    store.answer.set()
+    await soon(third)
+    worker.cancel()
+    await asyncio.wait({worker})
+
+
 async def test_a_job_that_lay_aside_is_handed_back_when_its_gate_is_shut(store: Slow) -> None:
     bench, ran = Bench(store), list[int]()
 

@@ -262,7 +262,7 @@ async def test_a_stale_attempt_is_told_so_that_it_rolls_back(bench: Bench, path:
     taken.set()
     stop.set()
     report = await work
-    assert [error.fix for error in errors] == ["roll back: someone else may run it"]
+    assert [error.fix for error in errors] == ["roll back: another worker may run it"]
     assert contexts[0].cancelled
     assert (report.succeeded, report.stale) == (0, 0)
     assert effects(path) == []

@@ -15,10 +15,11 @@ from limpet.core.endings.transition import Lose, Release
 from limpet.core.jobs.lease import Held
 from limpet.runtime.child_messages import CUT_OFF, FAILED, STOPPED, Ready
 from limpet.runtime.child_process import ChildProcess
+from limpet.runtime.child_recovery import verdict
 from limpet.runtime.log import JsonLines
 from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
-from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
+from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 
 A, B = b"a" * 16, b"b" * 16
 

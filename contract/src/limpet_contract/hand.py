@@ -22,7 +22,7 @@ from limpet.core.endings.transition import (
     Transition,
 )
 from limpet.core.jobs.job import LEAST_URGENT
-from limpet.core.jobs.lease import Beat, Claim, Claimed, ClaimRequest, Note, Pulse, Serves, Wake
+from limpet.core.jobs.lease import Beat, Claim, Claimed, ClaimOptions, ClaimRequest, Note, Pulse, Serves, Wake
 from limpet.stores.base import NOTHING_SPENT, Store
 from limpet_contract.harness import Clock
 
@@ -87,7 +87,8 @@ class Hand:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
         seq = next_seq() if seq is None else seq
         slots = limit if slots is None else slots
-        request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, least_urgent, aged, most_urgent)
+        options = ClaimOptions(least_urgent, aged, most_urgent)
+        request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, options)
         return await self.store.claim(request, now_ms=self.clock.now_ms)
 
     async def claim(

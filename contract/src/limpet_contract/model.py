@@ -97,7 +97,10 @@ class Model:
         return (
             waits
             and not job.overdue(now_ms)
-            and (lane.priority <= request.least_urgent or (request.aged > 0 and lane.priority >= request.most_urgent))
+            and (
+                lane.priority <= request.options.least_urgent
+                or (request.options.aged > 0 and lane.priority >= request.options.most_urgent)
+            )
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
         )
@@ -152,7 +155,7 @@ class Model:
         shut = self.ledger.awaited(wants[1], now_ms)
         self._nothing_better(given, request, heads, shut, all_given=all_given, now_ms=now_ms)
         if all_given and len(given) < request.limit:
-            by_priority = [job for job in heads if job.lane.priority <= request.least_urgent]
+            by_priority = [job for job in heads if job.lane.priority <= request.options.least_urgent]
             self._nobody_passes(by_priority, shut, now_ms)
 
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
@@ -179,10 +182,13 @@ class Model:
         left = [job for job in passable if not self.ledger.too_dear_for(job, now_ms)]
         aged = _aged(given, request)
         others = [job for job in given if job not in aged]
-        assert all(job.lane.priority <= request.least_urgent for job in others)
-        strict = [job for job in left if job.lane.priority <= request.least_urgent]
-        passing = [job for job in left if job.lane.priority >= request.most_urgent]
-        for jobs, waiting, limit in ((others, strict, request.limit - len(aged)), (aged, passing, request.aged)):
+        assert all(job.lane.priority <= request.options.least_urgent for job in others)
+        strict = [job for job in left if job.lane.priority <= request.options.least_urgent]
+        passing = [job for job in left if job.lane.priority >= request.options.most_urgent]
+        for jobs, waiting, limit in (
+            (others, strict, request.limit - len(aged)),
+            (aged, passing, request.options.aged),
+        ):
             best = min((job.lane.priority for job in waiting), default=None)
             if best is not None:
                 worst = max((job.lane.priority for job in jobs), default=0)
@@ -388,7 +394,7 @@ class Model:
 
 def _aged(given: Sequence[Claimed], request: ClaimRequest) -> list[Claimed]:
     """Those that were taken past more urgent ones, if there were any."""
-    return [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
+    return [job for job in given if job.lane.priority >= request.options.most_urgent][: request.options.aged]
 
 
 def _front(line: Sequence[ModelJob]) -> Sequence[ModelJob]:

@@ -11,7 +11,7 @@ from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.gate import Gate, GateChange, GateRule, Pause
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import LEAST_URGENT, Job
-from limpet.core.jobs.lease import Claimed, ClaimRequest, Note, Serves, Signal
+from limpet.core.jobs.lease import Claimed, ClaimOptions, ClaimRequest, Note, Serves, Signal
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import JobView, Retention, Term
 from limpet.stores.base import NOTHING_SPENT
@@ -114,7 +114,8 @@ class Tandem:
         before, seq = await self.views(), next_seq()
         gates = self.gates = await self._look()
         wants = self._wants(gates)
-        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", least_urgent, aged, most_urgent)
+        options = ClaimOptions(least_urgent, aged, most_urgent)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", options)
         ask = partial(self.bench.store.claim, request, now_ms=self.now_ms)
         answer = await ask()
         given = list(answer.jobs)

@@ -14,27 +14,27 @@ _LOOK: Final = "see whether the server runs and the URL is right"
 
 
 class Asked:
-    """The jobs of one call, for its errors: what they are called, and how to ask for them once more."""
+    """The jobs of one call, for its errors: their names, and how to retry the call."""
 
     def __init__(self, ids: Sequence[bytes], stored: Sequence[str] = (), again: str = "") -> None:
-        """`stored` are the ids of earlier chunks of the same call, which are safe; `again` is how to ask once more."""
+        """`stored` are the ids of earlier chunks of the same call, which are safe; `again` is how to retry the call."""
         self.ids = [*stored, *map(id_text, ids)]
         self.verb = "are" if len(ids) > 1 else "is"
         if stored:
             self.what = f"{len(stored)} jobs are stored, the {len(ids)} after them"
             count = len(self.ids)
-            fix = f"ask again with enqueue_many(jobs[:{count}], ids=error.ids, atomic=False), then for jobs[{count}:]"
+            fix = f"retry with enqueue_many(jobs[:{count}], ids=error.ids, atomic=False), then jobs[{count}:]"
         elif len(ids) > 1:
             self.what = f"{len(ids)} jobs"
-            fix = "ask again with enqueue_many(jobs, ids=error.ids): they are the same jobs"
+            fix = "retry with enqueue_many(jobs, ids=error.ids): they are the same jobs"
         else:
             self.what = f"job {self.ids[0]}"
-            fix = f'ask again with .options(id="{self.ids[0]}"): it is the same job'
+            fix = f'retry with .options(id="{self.ids[0]}"): it is the same job'
         self.fix = f"{again}: they are the same jobs" if again else fix
 
 
 class EnqueueTimeout(StoreTimeout):
-    """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
+    """The store did not answer in time. `ids` names the jobs: an enqueue with these ids is the same jobs."""
 
     def __init__(self, asked: Asked, timeout_s: float) -> None:
         self.ids = asked.ids
@@ -48,7 +48,7 @@ class EnqueueTimeout(StoreTimeout):
 class NotStored(StoreUnreachable):
     """The store could not be reached in time, so these jobs are not stored; those of earlier chunks of the call are.
 
-    `ids` names them all: asking again with these ids is asking for the same jobs.
+    `ids` names them all: an enqueue with these ids is the same jobs.
     """
 
     def __init__(self, asked: Asked, why: str, fix: str) -> None:
@@ -64,11 +64,11 @@ def late(asked: Asked, timeout_s: float, sending: Sending) -> EnqueueTimeout | N
 
 
 def too_early(verb: str, timeout_s: float, sending: Sending) -> StoreTimeout | StoreUnreachable:
-    """The error of what is asked before a job is stored, when the time is over."""
+    """The error of a check before the enqueue, when the time is over."""
     if sending.refused:
         return StoreUnreachable(f"{_unreached(timeout_s, sending)}; nothing was stored", verb=verb, fix=_LOOK)
     return StoreTimeout(
-        f"the store did not answer within {timeout_s:g} s; nothing was stored", verb=verb, fix="ask again"
+        f"the store did not answer within {timeout_s:g} s; nothing was stored", verb=verb, fix="try again"
     )
 
 

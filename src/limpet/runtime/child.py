@@ -65,10 +65,10 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            worker_log(logging.ERROR, "code of a handler tried to end the process, going on", error=repr(error))
+            worker_log(logging.ERROR, "code of a handler tried to end the process, continuing", error=repr(error))
         else:
             if not main.done():
-                worker_log(logging.ERROR, "code of a handler stopped the loop, going on")
+                worker_log(logging.ERROR, "code of a handler stopped the loop, continuing")
     _let_go(loop)
     return main.result()
 

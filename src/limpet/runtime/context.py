@@ -168,7 +168,7 @@ class JobContext:
         body = encode_checkpoint(value)
         if not await self._channel.save(self._attempt.job, Note("checkpoint", "", body)):
             self._attempt.stop("lost", "the lease was lost")
-            raise self._lost("stop: someone else may run it")
+            raise self._lost("stop: another worker may run it")
         self._saved[:] = [msgspec.json.decode(body)]
 
     # -- durable steps
@@ -236,7 +236,7 @@ class JobContext:
             body = attempt.spec.signature.encode_result(result, attempt.job.policy.max_result_bytes)
         if not await self._channel.complete(conn, attempt.job, body):
             attempt.fence()
-            raise self._lost("roll back: someone else may run it")
+            raise self._lost("roll back: another worker may run it")
         attempt.completed, attempt.noted = True, body
 
     def complete_sync(self, conn: Any, result: object = None) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
-from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.core.jobs.lease import Claim, Claimed, ClaimOptions, ClaimRequest, Serves
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.ageing import Ageing, Short
 from limpet.runtime.audit import Audit
@@ -81,9 +81,7 @@ class Claiming(Struct, frozen=True, kw_only=True):
             want.startable,
             seq,
             claimer,
-            want.least_urgent,
-            want.aged,
-            aged_from,
+            ClaimOptions(want.least_urgent, want.aged, aged_from),
         )
         self.local_queue.promised += want.slots
         gates.asking += 1

@@ -32,7 +32,7 @@ def load_module(place: str) -> object:
     except SystemExit as error:
         raise InvalidOption(
             f"importing {place!r} ends the program (exit {error.code})",
-            fix='put what it does when it is run under `if __name__ == "__main__":`',
+            fix='move the code that it runs at import under `if __name__ == "__main__":`',
         ) from error
 
 

@@ -210,7 +210,7 @@ class Steps:
             attempt.fence()
             raise LeaseLost(
                 f"job {id_text(attempt.job.id)} is no longer leased to this worker, so {note.name!r} is not recorded",
-                fix="stop: someone else may run it, with the same step_key",
+                fix="stop: another worker may run it, with the same step_key",
             )
 
     # -- waiting
@@ -218,7 +218,7 @@ class Steps:
     def _numbered(self) -> str:
         if not self._attempt.speaks_here():
             raise InvalidStep(
-                "a sleep beside the task's own function cannot be told from others by its place",
+                "a sleep outside the task's own function needs a name",
                 fix='name it: sleep(60, name="cooldown")',
             )
         self._sleeps += 1

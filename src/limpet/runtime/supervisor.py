@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
@@ -19,20 +19,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.errors import StoreError
-from limpet.core.jobs.lease import Beat, Held
+from limpet.core.jobs.lease import Beat
 from limpet.core.jobs.view import Entry
 from limpet.runtime.child_messages import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.child_process import ChildProcess
+from limpet.runtime.child_recovery import ChildRecovery, end_groups
 from limpet.runtime.child_watch import ChildWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.log import worker_log
 from limpet.runtime.patient_store import Patience, PatientStore
-from limpet.runtime.process_group import gone, kill_group
-from limpet.runtime.roster import Started, kept_ms
+from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
-from limpet.runtime.settler import MOST_PER_CALL
 from limpet.runtime.signals import obeyed
 from limpet.runtime.spare import Spare
 from limpet.runtime.worker_run import END_S, FLUSH_S
@@ -48,8 +46,6 @@ HEARD_S: Final = 1.0  # how long the last words of a dead child may take: a proc
 LINES_FOR_UNSETTLED: Final = 8_192  # far more than a worker claims ahead: ended jobs keep their line until settled
 FIRST_BACKOFF_S: Final = 0.1
 LONGEST_BACKOFF_S: Final = 5.0
-# Settlements for a dead child must not meet the answers kept for its own, which count from 1.
-FIRST_SEQ: Final = 1 << 48
 
 
 class SupervisorSettings(Struct, frozen=True, kw_only=True):
@@ -82,7 +78,7 @@ class Supervisor:
         self._forced = False
         self._end_at_s = math.inf  # known once it stops
         self._code = STOPPED
-        self._seq = FIRST_SEQ
+        self._recovery = ChildRecovery()
         self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
 
     async def run(self) -> int:
@@ -314,92 +310,14 @@ class Supervisor:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not hand on the jobs of a child that ended", pid=child.pid)
 
-    async def _end_groups(self, child: ChildProcess) -> None:
-        """End the processes in which its jobs ran: the jobs go to other workers, and must not run twice at once."""
-        groups = {each.group for each in child.roster.started() if each.group}
-        for group in groups:
-            kill_group(group)
-        for group in groups:
-            if not await gone(group):
-                worker_log(logging.ERROR, "a process that was killed does not end", pid=group)
-
     async def _recover(self, child: ChildProcess, code: int) -> None:
         """Settle at once for a child that died, before its lease runs out."""
-        await self._end_groups(child)
+        await end_groups(child)
         if self._spare is None or child.ready is None or child.left:
             return
         async with self._spare.lent() as store:
             patient = PatientStore(store, self._rng, self._settings.worker.cut_off_ms)
-            await self._settle_for(child, code, patient)
-
-    async def _settle_for(self, child: ChildProcess, code: int, store: PatientStore) -> None:
-        session = child.session
-        started = {(each.id, each.token): each for each in child.roster.started()}
-        held = await store.held(session)
-        if not child.roster.complete:
-            started |= {
-                (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
-            }
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        known = {(each.id, each.token): each for said in child.unwritten for each in said.transitions}
-        known = child.given_up | known
-        spent = {id: costs for said in child.unwritten for id, costs in said.spent.items()}
-        worker_log(
-            logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
-            "handing on the jobs of a child that ended",
-            pid=child.pid,
-            how=how,
-            held=len(held),
-            started=len(started),
-            told=len(known),
-        )
-        for start in range(0, len(held), MOST_PER_CALL):
-            batch = held[start : start + MOST_PER_CALL]
-            judged = [verdict(each, started, how) for each in batch]
-            told = [known.get((each.id, each.token), sentence) for each, sentence in zip(batch, judged, strict=True)]
-            settle = partial(self._settle, store, session)
-            try:
-                await settle(told, spent)
-            except StoreError:
-                raise
-            except Exception as error:  # what the child could not write may be what cannot be written
-                worker_log(
-                    logging.ERROR,
-                    "the store refused a batch of ends of jobs, writing them one by one",
-                    error=repr(error),
-                )
-                for known_end, sentence in zip(told, judged, strict=True):
-                    try:
-                        await settle([known_end], spent)
-                    except StoreError:
-                        raise
-                    except Exception:
-                        await settle([sentence], {})
-        await store.leave(session)
-
-    async def _settle(
-        self,
-        store: PatientStore,
-        session: str,
-        batch: Sequence[Transition],
-        spent: Mapping[bytes, Mapping[str, int]],
-    ) -> None:
-        self._seq += 1
-        costs = {each.id: spent[each.id] for each in batch if each.id in spent}
-        await store.settle(session, self._seq, batch, spent=costs)
-
-
-def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:
-    """What becomes of a job that a dead child held.
-
-    Never started: handed back unspent. Started: a suspect, for any of them may have ended the process, also from a
-    process of its own; proven only when it ran inside, was lost twice before and was alone in there (D10).
-    """
-    found = started.get((held.id, held.token))
-    if found is None:
-        return Release(held.id, held.token)
-    alone = held.lost >= 2 and len(started) == 1 and found.where == "inside"
-    return Lose(held.id, held.token, proven=alone, reason=f"the worker process died ({how})")
+            await self._recovery.settle_for(child, code, patient)
 
 
 async def supervise(settings: SupervisorSettings) -> int:

@@ -182,7 +182,7 @@ class Store(Protocol):
 
         The mark of `source` is the largest batch that was relayed from it: a control of the kind MARK, named as
         the source, whose value is the number in decimal digits. A batch that is not larger changes nothing and
-        answers None, for ever and whatever has become of its jobs or queues since: whoever does not know whether
+        answers None, for ever and whatever has become of its jobs or queues since: a relay that does not know whether
         a batch has arrived sends it again. Numbers are positive and below 2^53, and may have gaps. Each source
         has a mark of its own, which nothing prunes.
 
@@ -301,7 +301,7 @@ class Store(Protocol):
         """A job with every recorded attempt, and the facts from which `explain` says why it is not running."""
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
-        """Pause, resume, drain, hold, limit, trip or reset; wakes whoever can run now."""
+        """Pause, resume, drain, hold, limit, trip or reset; wakes lanes that can run now."""
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key."""

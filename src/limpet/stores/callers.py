@@ -1,6 +1,6 @@
 """Knows what a caller's database connection really is, and which callers' transactions this code has joined.
 
-No driver is imported here: whoever has a connection has imported its driver, so each is looked up among the modules
+No driver is imported here: a caller with a connection has imported its driver, so each is looked up among the modules
 that are loaded. Nothing here begins, commits, rolls back or repeats anything. A driver that begins with the next
 statement (psycopg, SQLAlchemy) begins with ours as it would with the caller's own.
 """
@@ -87,7 +87,7 @@ class Caller:
     def _failed(self) -> WrongContext:
         return WrongContext(
             f"the transaction of the {self.name} has failed with an earlier statement and can store nothing any more",
-            fix="roll it back, or back to a savepoint, then begin anew",
+            fix="roll it back, or back to a savepoint, then begin again",
         )
 
     @contextmanager

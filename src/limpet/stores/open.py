@@ -30,7 +30,7 @@ _SQLITE: Final[dict[str, dict[str, Any]]] = {
     "sync": {"full": "full", "normal": "normal"},
     "strict": {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False},
 }
-_EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
+_EXAMPLE: Final = "write sqlite:///jobs.db for a file in this folder, sqlite:////abs/jobs.db, or sqlite:// for memory"
 
 
 class SqliteUrl(Struct, frozen=True):
@@ -97,7 +97,7 @@ def is_memory(url: str) -> bool:
 def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:
     rest = url.partition(":")[2]
     if not rest.startswith("//"):
-        fix = f"write sqlite://{rest} for a file beside you" if rest.startswith("/") else f"write sqlite:///{rest}"
+        fix = f"write sqlite://{rest} for a file in this folder" if rest.startswith("/") else f"write sqlite:///{rest}"
         absolute = f", or sqlite:///{rest} for one at the root" if rest.startswith("/") else ""
         raise UsageError(f"{url!r} has too few slashes", fix=fix + absolute)
     if parts.netloc:

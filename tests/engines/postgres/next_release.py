@@ -43,7 +43,7 @@ def make_next(folder: Path, *, min_client: int = 1) -> Path:
     engine = folder / "src" / FOLDER.parent.relative_to(ROOT / "src")
     (engine / f"sql/tables/{NEXT:04}.sql").write_text(_TABLES.format(min_client=min_client))
     edit(
-        engine / "sql/verbs/21_gates.sql",
+        engine / "sql/verbs/20_gates_math.sql",
         "v_gate.announced_marks := 0;",
         "v_gate.announced_marks := 0;\n  v_gate.remark := '';",
     )

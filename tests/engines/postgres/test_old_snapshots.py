@@ -26,7 +26,7 @@ CROWD = 500
 TAKEN = 20  # jobs of one claim
 CLAIM = """
 SELECT * FROM lp.claim_1(
-  'probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, NULL, NULL, '{{}}', {now}, 0, 0::smallint
+  'probe', 'fetcher', {seq}, {limit}, {limit}, NULL, NULL, '{{}}', '{{}}', {now}
 )
 """
 

@@ -19,7 +19,7 @@ from tests.servers.installations import POSTGRES
 
 BREAKER: Final = GateRule("breaker:api", breaker=BreakerRule(failures=2))
 CLAIM: Final = """SELECT cardinality((c.jobs).ids)
-FROM lp.claim_1(%s, 'fetcher', 1, 3, 3, 9::int2, NULL, NULL, '{}', %s, 0, 0::int2) AS c"""
+FROM lp.claim_1(%s, 'fetcher', 1, 3, 3, NULL, NULL, '{}', '{}', %s) AS c"""
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ TAKE = """
 CREATE FUNCTION lp.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-  t lp.taking := lp.begin_taking(1024, p_slots, :LEAST_URGENT::smallint, NULL, NULL, '{}', 0, p_now);
+  t lp.taking := lp.begin_taking(1024, p_slots, NULL, NULL, '{}', '{}', 0, p_now);
   v_got record;
 BEGIN
   SELECT * INTO v_got FROM lp.take_gated(t, p_lanes, p_counts);
@@ -57,7 +57,7 @@ END
 """
 CLAIM = """
 SELECT ARRAY[coalesce(cardinality((c.jobs).ids), 0), c.again::integer]
-FROM lp.claim_1('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
+FROM lp.claim_1('w', 'c', %s, %s, 1000, NULL, NULL, '{}', '{}', %s) AS c
 """
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from limpet.core.endings.transition import Succeed
+from limpet.core.endings.transition import Failure, RetryAfter, Succeed
 from limpet.core.errors import StoreTimeout
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Serves
@@ -237,6 +237,25 @@ async def test_a_watcher_is_told_by_word_and_does_not_wait_for_its_next_look(
         await asyncio.sleep(0)  # it has asked, and may not sleep yet when the job finishes
         await store.settle("one", number, [Succeed(held.id, held.token)])
         assert await asyncio.wait_for(watching, LONG_S)
+
+
+async def test_a_lease_ends_with_the_last_of_its_jobs(store: SqliteStore) -> None:
+    async def left() -> list[tuple[int]]:
+        rows: list[tuple[int]] = await store.process.writer.submit(
+            "look", lambda conn: conn.execute("SELECT left FROM limpet_lease").fetchall()
+        )
+        return rows
+
+    await store.enqueue([job(1), job(2), job(3)])
+    await beat(store, "one")
+    request = ClaimRequest("one", Serves(), 3, 3, next_seq())
+    first, second, third = (await store.claim(request)).jobs
+    assert await left() == [(3,)]
+    await store.settle("one", 1, [Succeed(first.id, first.token)])
+    assert await left() == [(2,)]
+    failed = RetryAfter(second.id, second.token, Failure("transient", "E", "no"), 1_000)
+    await store.settle("one", 2, [failed, Succeed(third.id, third.token)])  # both ways in one step
+    assert await left() == []
 
 
 async def test_a_watcher_notices_a_finish_whose_word_was_never_sent(

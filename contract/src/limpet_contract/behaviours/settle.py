@@ -27,6 +27,17 @@ class TestSettle:
         )
         assert (view.token, view.session) == (None, None)
 
+    async def test_a_result_of_null_is_none(self, bench: Bench) -> None:
+        hand = bench.hand()
+        for tries in (1, 2):
+            id = await bench.add()
+            job = await hand.take()
+            for _ in range(tries - 1):
+                await hand.fail(job)
+                job = await hand.take()
+            await hand.succeed(job, result=b"null")
+            assert (await bench.view(id)).result is None
+
     async def test_answers_come_in_the_order_of_the_transitions(self, bench: Bench) -> None:
         hand = bench.hand()
         await bench.add_many(3)

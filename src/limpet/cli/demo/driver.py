@@ -96,7 +96,7 @@ class Driver:
     # -- asking for work
 
     async def _ask(self, wanted: Sequence[Wanted]) -> list[JobHandle[Any]]:
-        """Enqueue under the plan's ids: asking again, after a timeout or a kill, is the same job."""
+        """Enqueue under the plan's ids: a repeated enqueue, after a timeout or a kill, is the same job."""
         jobs = [app.tasks[each.task].job(**each.args) for each in wanted]
         for left in reversed(range(TRIES)):
             try:
@@ -104,7 +104,7 @@ class Driver:
             except StoreError as error:
                 if not (error.retryable and left):
                     raise
-                self._screen.say(f"the store is busy ({error.code}); asking again")
+                self._screen.say(f"the store is busy ({error.code}); trying again")
         raise AssertionError("unreachable")
 
     async def _emails(self) -> None:

@@ -17,6 +17,8 @@ def budget_left(gate: Gate, now_ms: int) -> int:
 
 def budget_room(gate: Gate, now_ms: int) -> int:
     """What is left, unless a job waits for more than that: a large job is not starved by smaller ones."""
+    if gate.rule.cap is None:
+        return UNLIMITED
     free = budget_left(gate, now_ms)
     wanted = gate.reserved_for if is_current(gate, now_ms) else 0
     return free if free >= wanted else 0

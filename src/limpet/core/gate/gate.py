@@ -46,12 +46,6 @@ from limpet.core.gate.stop import hold, is_stopped, stop_opens_at_ms
 
 NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
-_ROOMS: Final[tuple[Callable[[Gate, int], int], ...]] = (
-    slot_room,
-    rate_room,
-    budget_room,
-    breaker_room,
-)
 _OPENINGS: Final[tuple[Callable[[Gate, int], int | None], ...]] = (
     stop_opens_at_ms,
     slot_opens_at_ms,
@@ -65,7 +59,7 @@ def room(gate: Gate, now_ms: int) -> int:
     """How many jobs of cost 1 the gate admits now; UNLIMITED when it has no say. Below zero under a debt."""
     if is_stopped(gate, now_ms):
         return 0
-    return min([room_of(gate, now_ms) for room_of in _ROOMS])
+    return min(slot_room(gate, now_ms), rate_room(gate, now_ms), budget_room(gate, now_ms), breaker_room(gate, now_ms))
 
 
 def is_shut(gate: Gate, now_ms: int) -> bool:

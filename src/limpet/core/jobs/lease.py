@@ -37,12 +37,22 @@ class Serves(Struct, frozen=True, dict=True):
         )
 
 
+class ClaimOptions(Struct, frozen=True, omit_defaults=True):
+    """Which jobs a claim takes. It travels whole: an engine reads the fields by name, and one left out has its default.
+
+    Up to `aged` of the jobs are taken first, of the priority `most_urgent` and less urgent ones, past all others; then
+    the rest by priority, down to `least_urgent`.
+    """
+
+    least_urgent: int = LEAST_URGENT
+    aged: int = 0
+    most_urgent: int = 0
+
+
 class ClaimRequest(Struct, frozen=True):
     """Ask for up to `limit` jobs, of which at most `slots` may be ones that must start at once.
 
     Jobs under a limit, probes and suspects are never held ahead of time, so they count against `slots`.
-    Up to `aged` of the jobs are taken first, of the priority `most_urgent` and less urgent ones, past all others; then
-    the rest by priority, down to `least_urgent`.
     `seq` grows per claimer: the same (session, claimer, seq) again gets the same answer again.
     """
 
@@ -52,9 +62,7 @@ class ClaimRequest(Struct, frozen=True):
     slots: int
     seq: int
     claimer: str = "fetcher"
-    least_urgent: int = LEAST_URGENT
-    aged: int = 0
-    most_urgent: int = 0
+    options: ClaimOptions = ClaimOptions()
 
 
 class Claimed(Struct, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FULL_PACE, BreakerRule, GateRule
 from limpet.core.limits.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
@@ -126,6 +128,44 @@ class Limit:
             for unit, count, interval_us in self._buckets
         )
         return (self.rule(key), *buckets)
+
+
+class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
+    """A limit as it was written, so that by-name producers fill the same keys as the code does."""
+
+    key: str
+    rate: str | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    learns: bool = False
+    buckets: dict[str, str] = {}
+    adaptive: bool | str = False
+    climb_ms: int = 60_000
+
+    @classmethod
+    def of(cls, limit: Limit) -> DeclaredLimit:
+        return cls(
+            limit.key,
+            limit.rate,
+            limit.burst,
+            limit.concurrency,
+            limit.learns,
+            dict(limit.buckets),
+            limit.adaptive,
+            to_ms(limit.climb, what="climb"),
+        )
+
+    def limit(self) -> Limit:
+        return Limit(
+            self.key,
+            self.rate,
+            self.burst,
+            self.concurrency,
+            self.learns,
+            self.buckets,
+            self.adaptive,
+            self.climb_ms / 1000,
+        )
 
 
 def usual_floor(interval_us: int | None, concurrency: int | None) -> int:

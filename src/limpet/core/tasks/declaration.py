@@ -15,54 +15,15 @@ from limpet.core.jobs.job import PRIORITIES, OnDuplicate, Policy
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control
 from limpet.core.limits.budget import Budget, Over
-from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.limits.limit import Breaker, DeclaredLimit
 from limpet.core.limits.period import Period
 from limpet.core.limits.unit import ONE, Cost
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.task import TaskSpec
-from limpet.core.text.duration import to_ms
 
 KIND: Final = "task"
-
-
-class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
-    """A limit as it was written, so that by-name producers fill the same keys as the code does."""
-
-    key: str
-    rate: str | None = None
-    burst: int | None = None
-    concurrency: int | None = None
-    learns: bool = False
-    buckets: dict[str, str] = {}
-    adaptive: bool | str = False
-    climb_ms: int = 60_000
-
-    @classmethod
-    def of(cls, limit: Limit) -> DeclaredLimit:
-        return cls(
-            limit.key,
-            limit.rate,
-            limit.burst,
-            limit.concurrency,
-            limit.learns,
-            dict(limit.buckets),
-            limit.adaptive,
-            to_ms(limit.climb, what="climb"),
-        )
-
-    def limit(self) -> Limit:
-        return Limit(
-            self.key,
-            self.rate,
-            self.burst,
-            self.concurrency,
-            self.learns,
-            self.buckets,
-            self.adaptive,
-            self.climb_ms / 1000,
-        )
 
 
 class DeclaredBudget(Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
@@ -24,7 +24,7 @@ from limpet.core.jobs.options import (
 )
 from limpet.core.jobs.state import State
 from limpet.core.jobs.unique import UniqueOption, unique_of
-from limpet.core.limits.budget import Budget, base_of
+from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.limits.unit import ONE, Cost
 from limpet.core.tasks.codec import MAX_BYTES
@@ -50,10 +50,11 @@ from limpet.core.tasks.declare import (
     tenant_of,
     unique_option,
 )
+from limpet.core.tasks.lane import CACHED, lane_of, new_lane
 from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
 from limpet.core.tasks.payload import Signature, refuse_look_alikes_in
 from limpet.core.tasks.queue import NO_QUEUES, Queue, queue_name
-from limpet.core.tasks.template import Template, checked_key
+from limpet.core.tasks.template import Template
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
 
@@ -61,7 +62,6 @@ __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
 _ELSEWHERE: Final = dict.fromkeys(("budget", "budgets"), 'pass it among limits=[Budget("llm:{team}", usd=50)]')
 _ELSEWHERE.update(dict.fromkeys(("rate", "rate_limit"), 'pass limits=[Limit("key", rate="10/m")]'))
 _ELSEWHERE.update(dict.fromkeys(("attempts", "max_retries", "max_attempts"), "pass retry=Retry(attempts=5)"))
-_CACHED: Final = 10_000  # lanes remembered per task; a tenant's key is hashed once, not once per job
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,20 +95,20 @@ class TaskSpec:
     queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
     # Limits, then budgets: the order of their gates in a lane, in every caller.
     ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
-    _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
+    lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
-    _templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
+    templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
     _plain: tuple[Lane, tuple[GateRule, ...]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ceilings", (*self.limits, *self.budgets))
         if isinstance(self.tenant, str):
-            self._templates["tenant"] = Template(f"{{{self.tenant}}}")
+            self.templates["tenant"] = Template(f"{{{self.tenant}}}")
         if isinstance(self.unique, str):
-            self._templates["unique"] = Template(self.unique)
+            self.templates["unique"] = Template(self.unique)
         varies = self.tenant or self.unique or any(not limit.template.constant for limit in self.ceilings)
         if not varies and not self.tags and self.cost == ONE:
-            object.__setattr__(self, "_plain", _lane(self, {}, PLAIN))
+            object.__setattr__(self, "_plain", lane_of(self, {}, PLAIN))
 
     @classmethod
     def declare(
@@ -188,7 +188,7 @@ class TaskSpec:
     def pattern(self) -> Lane:
         """Where its jobs queue, with what depends on their arguments as it is written."""
         keys = (one.template.fill({"task": self.name}) if one.template.constant else one.key for one in self.ceilings)
-        return _new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
+        return new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
 
     def must_stop(self, together: int) -> bool:
         """Whether a handler stops before its lease may be lost, if `together` jobs may run at once (0: any)."""
@@ -248,7 +248,7 @@ def build_job(
         if flow is None and not meta and not parents:
             return Job(id, lane, spec.policy, args), rules
     else:
-        lane, rules = _lane(spec, values, options)
+        lane, rules = lane_of(spec, values, options)
     cost = _cost_for(spec, values, options, waits=bool(parents))
     unique, after = _unique_for(spec, values, options), _after(options, args, parents)
     if after and unique is not None and unique.on_duplicate != "existing":
@@ -285,75 +285,6 @@ def _after(options: Options, args: bytes, parents: tuple[bytes, ...]) -> tuple[b
     return tuple(dict.fromkeys((*parents, *options.after)))
 
 
-def _lane(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tuple[Lane, tuple[GateRule, ...]]:
-    queue = options.queue or spec.queue
-    priority = spec.priority if options.priority is None else options.priority
-    tenant = _tenant(spec, values) if options.tenant is None else options.tenant
-    keys: tuple[str, ...] = ()
-    ceilings = spec.ceilings
-    if ceilings:
-        places = {"task": spec.name, "queue": queue, "tenant": tenant}
-        seen = {**places, **spec.signature.defaults, **values}
-        keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
-    known = (queue, priority, tenant, options.needs, keys)
-    found = spec._lanes.get(known)
-    if found is None:
-        if len(spec._lanes) >= _CACHED:
-            spec._lanes.clear()
-        found = spec._lanes[known] = _new_lane(spec, queue, priority, tenant, options.needs, keys)
-    return found
-
-
-def _new_lane(
-    spec: TaskSpec, queue: str, priority: int, tenant: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
-) -> tuple[Lane, tuple[GateRule, ...]]:
-    rules: list[GateRule] = []
-    fixed: list[str] = []
-    keyed: list[str] = []
-    # Constant keys first: one that is filled like them stops the whole class already.
-    for ceiling, key in sorted(zip(spec.ceilings, keys, strict=True), key=lambda each: not each[0].template.constant):
-        new = _new_rules(spec, ceiling, key, rules)
-        rules += new
-        (fixed if ceiling.template.constant else keyed).extend(rule.key.removeprefix("limit:") for rule in new)
-    declared = spec.queues.get(queue)
-    if declared is not None and declared.rule is not None:
-        rules.append(declared.rule)
-    breaker = None
-    if spec.breaker is not None:
-        breaker = spec.breaker.key(spec.name)
-        rules.append(spec.breaker.rule(spec.name))
-    lane = Lane(
-        queue=queue,
-        task=spec.name,
-        priority=priority,
-        tenant=tenant,
-        needs=tuple(sorted({*spec.needs, *needs})),
-        limits=tuple(fixed),
-        keys=tuple(keyed),
-        breaker=breaker,
-    )
-    return lane, tuple(rules)
-
-
-def _new_rules(spec: TaskSpec, ceiling: Limit | Budget, key: str, known: Iterable[GateRule]) -> list[GateRule]:
-    """The gates of a limit or budget that a lane does not have yet: at keys that are filled alike a job counts once."""
-    before = {rule.key: rule for rule in known}
-    rules = ceiling.rules(key)
-    if base_of(key)[0] and not base_of(ceiling.key)[0]:
-        raise InvalidArguments(
-            f"the key {ceiling.key!r} of {spec.name!r} becomes {key!r} here, "
-            "which is how buckets and budgets are called",
-            fix=f'begin the template with a word of its own, such as "k:{ceiling.key}"',
-        )
-    for rule in rules:
-        if before.get(rule.key, rule) != rule:
-            raise InvalidArguments(
-                f"two limits of {spec.name!r} have the key {key!r} here, and say different things of it",
-                fix="let their templates begin with different words",
-            )
-    return [rule for rule in rules if rule.key not in before]
-
-
 def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, waits: bool) -> Cost:
     """What one call costs: as the task says, but for the units that the call names itself.
 
@@ -384,26 +315,13 @@ def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, wa
     return cost if options.cost is None else cost.replaced(options.cost)
 
 
-def _tenant(spec: TaskSpec, values: Mapping[str, Any]) -> str | None:
-    chosen = spec.tenant
-    if chosen is None:
-        return None
-    if isinstance(chosen, str):
-        value = values.get(chosen, spec.signature.defaults.get(chosen))
-        return None if value is None else spec._templates["tenant"].fill({chosen: value})
-    said = chosen(values)
-    if said is not None and not isinstance(said, str):
-        raise InvalidOption(f"tenant= of {spec.name!r} answered {said!r}", fix="let it answer text or None")
-    return None if said is None else checked_key(said, what="the tenant")
-
-
 def _policy_for(spec: TaskSpec, options: Options) -> Policy:
     if options.retry is None and options.timeout_ms is ...:
         return spec.policy
     known = (options.retry, options.timeout_ms)
     found = spec._policies.get(known)
     if found is None:
-        if len(spec._policies) >= _CACHED:
+        if len(spec._policies) >= CACHED:
             spec._policies.clear()
         found = spec._policies[known] = options.applied_to(spec.policy)
     return found
@@ -415,7 +333,7 @@ def _unique_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> 
         option = spec.unique
         if isinstance(option, str):
             places = {"task": spec.name, "queue": options.queue or spec.queue}
-            option = spec._templates["unique"].fill({**places, **spec.signature.defaults, **values})
+            option = spec.templates["unique"].fill({**places, **spec.signature.defaults, **values})
     if not option:
         _refuse_idle(spec, options)
         return None

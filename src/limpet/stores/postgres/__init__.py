@@ -1,4 +1,4 @@
-"""The engine for many machines that keeps jobs beside your data: PostgreSQL 15 or newer, with or without PgBouncer."""
+"""The engine for many machines that keeps jobs next to your data: PostgreSQL 15 or newer, with or without PgBouncer."""
 
 from __future__ import annotations
 

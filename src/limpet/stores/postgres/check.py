@@ -175,7 +175,7 @@ def _way(client: Client) -> list[Finding]:
     if client.url.listen is not None:
         return [Finding("ok", "pooler", "statements go through a pooler, wake-ups past it (listen_url)")]
     text = "the URL leads over a pooler, so workers look for jobs every second instead of being woken"
-    return [Finding("warning", "pooler", text, "name the server itself beside it: ?listen_url=host:port")]
+    return [Finding("warning", "pooler", text, "name the server itself as well: ?listen_url=host:port")]
 
 
 def _layout(layout: Layout) -> list[Finding]:
@@ -192,7 +192,7 @@ def _layout(layout: Layout) -> list[Finding]:
 def _sight(facts: dict[str, Any]) -> list[Finding]:
     if facts["sees_others"]:
         return []
-    text = f"role {facts['role']} sees neither standbys nor other roles' transactions, so what they hold up is not said"
+    text = f"role {facts['role']} sees neither standbys nor other roles' transactions, so their effect is not known"
     return [Finding("warning", "blind", text, f"GRANT pg_read_all_stats TO {facts['role']}")]
 
 

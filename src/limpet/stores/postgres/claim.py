@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 CLAIM: Final = """SELECT c.now_ms, c.next_at, c.again, c.asleep, (c.jobs).*, c.w_lanes, c.w_ns, c.w_dues, c.w_gates
 FROM lp.claim_1(
-  %b::text, %b::text, %b::bigint, %b::integer, %b::integer, %b::smallint,
-  %b::text[], %b::text[], %b::text[], %b::bigint, %b::integer, %b::smallint
+  %b::text, %b::text, %b::bigint, %b::integer, %b::integer,
+  %b::text[], %b::text[], %b::text[], %b::jsonb, %b::bigint
 ) AS c"""
 POSTED: Final = "SELECT lp.posted_since_1()"
 
@@ -70,13 +70,11 @@ async def claim(
         request.seq,
         min(request.limit, MOST),
         min(request.slots, MOST),
-        request.least_urgent,
         None if serves.queues is None else list(serves.queues),
         None if serves.tasks is None else list(serves.tasks),
         list(serves.capabilities),
+        request.options,
         now_ms,
-        min(request.aged, MOST),
-        request.most_urgent,
     )
     now, next_at, again, asleep, *arrays = await client.change(CLAIM, values, verb="claim", now_ms=now_ms)
     handed = Handed._make(arrays)

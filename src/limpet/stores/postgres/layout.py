@@ -91,7 +91,7 @@ class Applied(Struct, frozen=True):
 class Layout(Struct, frozen=True):
     """How far a schema is."""
 
-    exists: bool  # the schema itself: it may have been made by somebody who may, and still be empty
+    exists: bool  # the schema itself: it may have been made by another role, and still be empty
     applied: tuple[Applied, ...] = ()
 
     @property

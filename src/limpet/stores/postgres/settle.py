@@ -89,7 +89,7 @@ def _bounded(spent: Mapping[str, int]) -> dict[str, int]:
 
 
 def answers(count: int, codes: Sequence[int] | None, shut: str | None) -> list[Settled]:
-    """What became of so many transitions, and which gates are shut after each."""
+    """The answers to `count` transitions, and the gates that are shut after each."""
     settled = [SUCCEEDED] * count if codes is None else [ANSWERS[code] for code in codes]
     for place, gates in _shut_gates(shut) if shut is not None else ():
         settled[place - 1] = replace(settled[place - 1], shut=gates)

@@ -89,8 +89,8 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "57P01": (StoreUnreachable, "was shut down", "start it again"),
     "57P02": (StoreUnreachable, "crashed and is being restarted", "see the server's log"),
     "57P05": (StoreUnreachable, "ends connections that are idle", "raise its idle_session_timeout"),
-    "40001": (StoreUnreachable, "could not bring this in line with others in time", "ask again"),
-    "40P01": (StoreUnreachable, "met deadlocks until the time was over", "ask again"),
+    "40001": (StoreUnreachable, "could not serialise this call with others in time", "try again"),
+    "40P01": (StoreUnreachable, "met deadlocks until the time was over", "try again"),
     "55P03": (
         StoreUnreachable,
         "waited for locks of another transaction until the time was over, and nothing was changed",
@@ -99,7 +99,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "LP004": (
         StoreUnreachable,
         "waited for another transaction, and nothing was changed",
-        "let that transaction end, then ask again; pg_stat_activity shows whose it is",
+        "let that transaction end, then try again; pg_stat_activity shows its owner",
     ),
     "XX001": (StoreCorrupt, "found damaged data", "restore the server from a backup"),
     "XX002": (StoreCorrupt, "found a damaged index", "REINDEX it, and see the server's log"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
 from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
+from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, named_in, notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.sessions import packed_serves, signature_bytes
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 INPUTS_AT_ONCE: Final = 256
 _WIDTH: Final = 4  # of a row: record, id, token, and what few jobs have beside it
+
+
+_packed = msgspec.msgpack.Encoder().encode
 
 
 @lru_cache(maxsize=256)
@@ -39,17 +44,15 @@ async def claim(
         request.slots,
         request.seq,
         request.claimer,
-        request.least_urgent,
         mailbox,
-        request.aged,
-        request.most_urgent,
+        _packed(request.options),
     )
     answer: list[Any] = await client.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer
     claim = Claim((), int(now), int(instant) if instant else None, bool(again))
     if not rows:
         return claim, []
-    lanes, policies = await definitions.fetch_missing(client, key, rows[::_WIDTH], "claim")
+    lanes, policies = await definitions.fetch_missing(client, *named_in(rows[::_WIDTH]), verb="claim")
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
     for at in range(0, len(rows), _WIDTH):

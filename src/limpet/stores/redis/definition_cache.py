@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +9,8 @@ import msgspec
 from limpet.core.jobs.job import Lane, Policy
 from limpet.stores.redis.fields import KEYED, LANE, LIMITED, MULTI, TENANT
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
-from limpet.stores.server.store import Definitions, missing
+from limpet.stores.redis.record import id8
+from limpet.stores.server.store import Definitions, Stored
 
 if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
@@ -43,27 +42,21 @@ def lane_of(value: bytes) -> Lane:
     return Lane(*_decode_lane(value[LANE.size :]))
 
 
-class DefinitionCache(Definitions[bytes]):
+class DefinitionCache(Definitions[bytes, "Client"]):
     """One per store."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes) -> None:
         super().__init__(lane_of, _decode_policy)
+        self._key = key
 
-    async def fetch_missing(
-        self, client: Client, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
-    ) -> tuple[Lanes, Policies]:
-        """Read the definitions that these records name and the cache lacks. One that is missing then cannot be read."""
-        known = self.known()
-        named = {needs_of(raw) for raw in raws if raw is not None}
-        lanes = missing((lane for lane, _ in named), known[0])
-        policies = missing((policy for _, policy in named), known[1])
-        if lanes or policies:
-            read = await _read(client, K.lanes.under(key), lanes, verb)
-            self.keep(known, read, await _read(client, K.policies.under(key), policies, verb))
-        return known
+    async def _read(
+        self, client: Client, lanes: list[bytes], policies: list[bytes], verb: str
+    ) -> tuple[Stored[bytes], Stored[bytes]]:
+        read = await _values(client, K.lanes.under(self._key), lanes, verb)
+        return read, await _values(client, K.policies.under(self._key), policies, verb)
 
 
-async def _read(client: Client, hash: bytes, ids: list[bytes], verb: str) -> list[tuple[bytes, bytes]]:
+async def _values(client: Client, hash: bytes, ids: list[bytes], verb: str) -> list[tuple[bytes, bytes]]:
     if not ids:
         return []
     found: list[Any] = await client.call(verb, "HMGET", hash, *ids)

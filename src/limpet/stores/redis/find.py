@@ -16,7 +16,7 @@ from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_B
 from limpet.stores.redis.find_cursor import Cursor
 from limpet.stores.redis.find_scan import NAMED_BY, SHARED, chunks, name_of, scan, slots
 from limpet.stores.redis.keys import K
-from limpet.stores.redis.record import notes_of, parents_of
+from limpet.stores.redis.record import named_in, notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.views import Parts, view_of
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, named, read_cursor
@@ -56,7 +56,7 @@ async def _views(
     client: Client, key: bytes, definitions: DefinitionCache, ids: Sequence[bytes], what: str, verb: str
 ) -> list[JobView | None]:
     flat: list[Any] = await client.script(verb, script("views"), key, ("", what, *ids))
-    lanes, policies = await definitions.fetch_missing(client, key, flat[::_WIDTH], verb)
+    lanes, policies = await definitions.fetch_missing(client, *named_in(flat[::_WIDTH]), verb=verb)
     found: list[JobView | None] = []
     for id, at in zip(ids, range(0, len(flat), _WIDTH), strict=True):
         raw, run, session, args, result, notes, after = flat[at : at + _WIDTH]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -32,8 +33,8 @@ _LANE, _POLICY = RECORD.slice("lane"), RECORD.slice("policy")
 
 NO_INPUTS: Final[dict[bytes, Input]] = {}
 
-Lanes = dict[bytes, Lane]
-Policies = dict[bytes, Policy]
+Lanes = Mapping[bytes, Lane]
+Policies = Mapping[bytes, Policy]
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -249,7 +250,7 @@ def claimed_of(
     """
     try:
         version, flags, attempt, lost, held, due_hi, due_lo, enq_hi, enq_lo, lane_id, policy_id = _claim_of(raw)
-        if version != 1 or len(raw) < HEAD_BYTES:
+        if version != VERSION or len(raw) < HEAD_BYTES:
             return None
         lane, policy = lanes[lane_id], policies[policy_id]
         if not flags & _UNUSUAL:
@@ -270,6 +271,7 @@ def claimed_of(
     )  # fmt: skip
 
 
-def needs_of(raw: bytes) -> tuple[bytes, bytes]:
-    """The ids of the lane and of the policy that a record names."""
-    return raw[_LANE], raw[_POLICY]
+def named_in(raws: Iterable[bytes | None]) -> tuple[set[bytes], set[bytes]]:
+    """The ids of the lanes and of the policies that records name."""
+    there = [raw for raw in raws if raw is not None]
+    return {raw[_LANE] for raw in there}, {raw[_POLICY] for raw in there}

@@ -15,6 +15,7 @@ from limpet.stores.redis.names import UnknownName, resolve
 
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
 _FAST: Final = re.compile(r"^-- Fast path: (\w+)$", re.MULTILINE)
+_PART: Final = re.compile(r"^ *-- Part: (\S+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
 
 
@@ -61,11 +62,19 @@ def uses(text: str) -> list[str]:
 @cache
 def source(path: str) -> str:
     """The text of a file below lua/, with what its names stand for."""
-    text = resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
     try:
-        return resolve(text)
+        return resolve(_PART.sub(_part, _read(path)))
     except UnknownName as error:
         raise UnknownName(f"lua/{path}: {error}") from None
+
+
+def _part(named: re.Match[str]) -> str:
+    """The text of a file that is a part of a library: they share their locals, and cost nothing when a script runs."""
+    return _HEADER.sub("", _read(f"lib/{named[1]}.lua")).rstrip("\n")
+
+
+def _read(path: str) -> str:
+    return resources.files("limpet.stores.redis").joinpath("lua", *path.split("/")).read_text("utf-8")
 
 
 @cache

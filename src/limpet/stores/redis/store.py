@@ -68,7 +68,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         super().__init__(namespace, features, lambda: Client(url, tag), lambda: WakeupReceiver(url, tag, self._waiters))
         self.url = url
         self._key = meta_key(tag)
-        self._definitions = DefinitionCache()
+        self._definitions = DefinitionCache(self._key)
 
     @property
     def _client(self) -> Client:

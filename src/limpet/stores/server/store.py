@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Held)
 Id = TypeVar("Id")
 T = TypeVar("T")
 
-Known = tuple[dict[Id, Lane], dict[Id, Policy]]
+Stored = Iterable[tuple[Id, bytes]]
 
 MOST: Final = 50_000  # lanes that one process keeps in memory
 
@@ -65,7 +65,7 @@ class ServerStore(Watches, Generic[C, R]):
             await self.settle(f"{request.session}/{request.claimer}", request.seq, unreadable, now_ms=now_ms)
 
 
-class Definitions(Generic[Id]):
+class Definitions(Generic[Id, C]):
     """The lanes and policies that this process has read. They are named by their content and never change."""
 
     def __init__(self, lane: Callable[[bytes], Lane], policy: Callable[[bytes], Policy]) -> None:
@@ -74,24 +74,27 @@ class Definitions(Generic[Id]):
         self._lane = lane
         self._policy = policy
 
-    def known(self) -> Known[Id]:
-        """All that was read. A call works with what it gets here: others may forget lanes while it waits."""
+    async def fetch_missing(
+        self, client: C, lanes: Collection[Id], policies: Collection[Id], *, verb: str
+    ) -> tuple[Mapping[Id, Lane], Mapping[Id, Policy]]:
+        """Definitions by id, asked for where they are not known; one that cannot be read is left out."""
         if len(self._lanes) >= MOST:
             self._lanes = {}  # of tenants long gone: those in use are read again
-        return self._lanes, self._policies
+        lane_of, policy_of = self._lanes, self._policies  # another call may forget lanes while this one waits
+        # No differences of sets: those walk through all that is known.
+        missing = [id for id in set(lanes) if id not in lane_of], [id for id in set(policies) if id not in policy_of]
+        if any(missing):
+            found_lanes, found_policies = await self._read(client, *missing, verb)
+            lane_of.update(_readable(found_lanes, self._lane))
+            policy_of.update(_readable(found_policies, self._policy))
+        return lane_of, policy_of
 
-    def keep(self, known: Known[Id], lanes: Iterable[tuple[Id, bytes]], policies: Iterable[tuple[Id, bytes]]) -> None:
-        """Add what was read to what a call works with; what makes no sense is left out."""
-        known[0].update(_readable(lanes, self._lane))
-        known[1].update(_readable(policies, self._policy))
+    async def _read(self, client: C, lanes: list[Id], policies: list[Id], verb: str) -> tuple[Stored[Id], Stored[Id]]:
+        """What the server has of these."""
+        raise NotImplementedError
 
 
-def missing(wanted: Iterable[Id], known: Container[Id]) -> list[Id]:
-    """The ids of definitions that were not read yet, or could not be read, each once."""
-    return [id for id in set(wanted) if id not in known]  # not a difference of sets: that walks through all known ones
-
-
-def _readable(found: Iterable[tuple[Id, bytes]], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:
+def _readable(found: Stored[Id], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:
     for id, stored in found:
         try:
             yield id, decode(stored)

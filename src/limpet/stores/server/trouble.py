@@ -49,7 +49,7 @@ def silent(cause: BaseException | None, verb: str, where: object, after_s: float
     error = StoreTimeout(
         f"{where} did not answer within {after_s:g} s; the call may have happened all the same",
         verb=verb,
-        fix=f"ask again (the same job is stored once); see whether the server stands still{or_why}",
+        fix=f"try again (the same job is stored once); see whether the server stands still{or_why}",
     )
     error.__cause__ = cause
     return error

@@ -24,7 +24,7 @@ class Checkpointer:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.due_at = EVERY  # so many rows changed in all, and a copy is due
+        self.due_at = EVERY  # changed rows in all at which the next copy is due
         self._due = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None

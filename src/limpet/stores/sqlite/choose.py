@@ -35,7 +35,7 @@ class Choosing:
         self.reopening: list[int] = []  # instants at which a shut class may go on
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
-        self.floor, self.least = 0, request.least_urgent  # priorities that it takes from
+        self.floor, self.least = 0, request.options.least_urgent  # priorities that it takes from
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.cut = False  # the lanes in view are only the first of more
 

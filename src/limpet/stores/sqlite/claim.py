@@ -37,15 +37,15 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
     taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
-    if session[0] and request.least_urgent == LEAST_URGENT:
+    if session[0] and request.options.least_urgent == LEAST_URGENT:
         tx.run("session_busy", (request.session,))
     return Claim(tuple(_claimed(tx, *taken) for taken in taking.rows), tx.now_ms, again=again)
 
 
 def _promote(tx: Tx, request: ClaimRequest) -> bool:
     """Make due jobs ready, also those that a crowd of more urgent ones stands before."""
-    if request.aged:
-        lanes.promote(tx, request.most_urgent)
+    if request.options.aged:
+        lanes.promote(tx, request.options.most_urgent)
     return lanes.promote(tx)
 
 
@@ -54,7 +54,7 @@ def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[obje
     instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
     next_at_ms = min((at for at in instants if at is not None), default=None)
     asked = _encode(request.serves)
-    if request.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
+    if request.options.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
         tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 

@@ -200,7 +200,7 @@ def _reason(head: Running, effect: Effect) -> str | None:
 
 
 def apply_all(tx: Tx, heads: Sequence[Running], session: str, effect: Effect) -> list[int]:
-    """Apply one effect to jobs that nobody has settled; the codes of their states."""
+    """Apply one effect to jobs that no worker has settled; the codes of their states."""
     effects = Effects(tx, session)
     states = [effects.apply(head, effect) for head in heads]
     effects.write()

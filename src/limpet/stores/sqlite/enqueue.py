@@ -346,7 +346,7 @@ def _replace(tx: Tx, target: bytes, job: Job) -> None:
     """The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or has steps or a
     checkpoint of its own arguments stays as it is. Where one of them is part of a flow, it costs what it did.
 
-    `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+    `replace` counts the delay from the first enqueue, `debounce` restarts it.
     """
     row = tx.row("job_waiting", (target,))
     if row is None:

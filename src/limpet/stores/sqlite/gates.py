@@ -26,7 +26,7 @@ def accounted(tx: Tx) -> list[Account]:
 
 
 def change_gates(tx: Tx, changes: Sequence[GateChange]) -> list[Gate]:
-    """Apply operators' changes; `finish` wakes whoever can run now."""
+    """Apply operators' changes; `finish` wakes lanes that can run now."""
     answers = []
     for change in changes:
         gate = apply_change(tx.gate(change.key), change, tx.now_ms)

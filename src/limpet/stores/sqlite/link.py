@@ -4,7 +4,7 @@ A file that was removed or replaced while it is open lives on without a name: wh
 
 SQLite keeps what it knows of a file's locks in memory that a fork copies. Even a fresh connection of the child
 would then believe in locks it does not have, and either side could delete the log under the other's commits. So
-nothing may be open while a process forks: afterwards parent and child connect anew.
+nothing may be open while a process forks: afterwards parent and child connect again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StoreFile:
             raise StoreUnreachable(
                 f"the file {self.path} was removed while this process used it",
                 verb="reopen",  # what was written into it may come back with it
-                fix="put it back; or run `limpet doctor`, which makes an empty one, and this process goes on with that",
+                fix="put it back; or run `limpet doctor`, which makes an empty one that this process then uses",
             )
 
     def part(self) -> None:
@@ -91,7 +91,7 @@ class StoreFile:
             before, self._opened, self._logs = self._opened, place, logs
         if before not in (None, place):
             logger.error(
-                "the file %s was replaced while this process used it: it goes on with the new one, and what it was "
+                "the file %s was replaced while this process used it: it continues with the new one, and what it was "
                 "running for the old one counts no more (jobs of the old file are only there)",
                 self.path,
             )
@@ -177,7 +177,7 @@ class Link:
             if before is not None and before == file.place():
                 self._opened(file, before)
                 return conn
-            conn.close()  # it was made just now, or replaced meanwhile: nobody knows which of them this is
+            conn.close()  # it was made just now, or replaced meanwhile: it is unknown which file this is
         raise StoreUnreachable(
             f"the file {file.path} is replaced over and over", verb="open", fix="end the program that replaces it"
         )
@@ -199,7 +199,7 @@ class Link:
             self.lock_file = -1
 
     def close(self) -> None:
-        """Close the connection when nobody uses it."""
+        """Close the connection when it is unused."""
         with self.busy:
             self.drop()
 

@@ -59,10 +59,10 @@ def expire(tx: Tx, limit: int) -> int:
     now_ms = tx.now_ms
     swept_at_ms, calm_until_ms = tx.row("sweep_state")
     if swept_at_ms is None:
-        calm_until_ms = now_ms + CALM_MS  # nobody knows for how long nobody swept
+        calm_until_ms = now_ms + CALM_MS  # it is unknown how long no worker swept
     elif now_ms - swept_at_ms > GAP_MS:
         calm_until_ms = now_ms + CALM_MS
-        # Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
+        # Time while everything stood still does not count: a suspended machine must not make all jobs overdue.
         tx.run("leases_later", (now_ms - swept_at_ms,))
     if swept_at_ms is None or not 0 <= now_ms - swept_at_ms < MARK_MS:
         tx.run("sweep_mark", (now_ms, calm_until_ms))
@@ -98,7 +98,7 @@ def _overdue(tx: Tx, limit: int) -> int:
 
 
 def _unstarted(tx: Tx, limit: int) -> None:
-    """Jobs that were not started in time are cancelled, whether or not anybody would claim them."""
+    """Jobs that were not started in time are cancelled, whether or not a worker would claim them."""
     for (id,) in tx.rows("expired_jobs", (tx.now_ms, limit)):
         graph.cancel_waiting(tx, id, "expired")
 

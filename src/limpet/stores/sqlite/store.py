@@ -123,7 +123,7 @@ class SqliteStore(Watches):
     def clock(self, floor_ms: int = 0) -> int:
         """This engine's clock: the process's, never behind `floor_ms`, never backwards.
 
-        When the machine's clock was set back it goes on by the monotonic one instead of standing still.
+        When the machine's clock was set back, it follows the monotonic one instead of standing still.
         """
         real_ms, steady_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
         now_ms = max(real_ms, self._now_ms, floor_ms)
@@ -135,7 +135,7 @@ class SqliteStore(Watches):
     def _tx(self, conn: Statements, now_ms: int | None) -> Tx:
         tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
         if now_ms is None:
-            # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
+            # Processes may disagree about the time: no instant is before the last claim or sweep of all.
             floor_ms, tx.store = tx.row("clock_floor")
             tx.now_ms = self.clock(floor_ms)
         return tx
@@ -198,7 +198,7 @@ class SqliteStore(Watches):
             tx = self._tx(plain, now_ms)
             tx.known = tx.known.unsure()
             answers = enqueue.enqueue(tx, jobs, rules)
-            # Nobody is told: the caller may roll back. Sleeping workers notice the commit by themselves.
+            # No worker is told: the caller may roll back. Sleeping workers notice the commit by themselves.
             tx.finish(tell=False)
             tx.run("guest_add")
             return answers

@@ -66,17 +66,17 @@ class Taking(Choosing):
 
     def fill(self) -> bool:
         """Take until there is enough or nothing is left; True when a bound ended it first."""
-        bounded = bool(self.request.aged) and self._fill_with_aged()
+        bounded = bool(self.request.options.aged) and self._fill_with_aged()
         return self._fill() or bounded
 
     def _fill_with_aged(self) -> bool:
         """Take those that may pass more urgent ones; what gave nothing to them may still give something."""
         enough = self.left
-        self.left, self.passing = min(enough, self.request.aged), True
-        self.floor, self.least = self.request.most_urgent, LEAST_URGENT
+        self.left, self.passing = min(enough, self.request.options.aged), True
+        self.floor, self.least = self.request.options.most_urgent, LEAST_URGENT
         bounded = self._fill()
         self.left, self.passing = enough - len(self.rows), False
-        self.floor, self.least = 0, self.request.least_urgent
+        self.floor, self.least = 0, self.request.options.least_urgent
         self.skipped.clear()
         self.skipped_lanes.clear()
         self.floors.clear()
@@ -120,7 +120,7 @@ class Taking(Choosing):
         return sum(served)
 
     def _in_turn(self, turns: list[Turn], given: list[int], take: Callable[[int, int], int]) -> list[int]:
-        """Take from each what it is given, and put one of each in turn: nobody's jobs wait behind a whole share."""
+        """Take from each what it is given, and put one of each in turn: no member's jobs wait behind a whole share."""
         start, served, parts = len(self.rows), [], []
         for turn, count in zip(turns, given, strict=True):
             before = len(self.rows)
@@ -248,7 +248,7 @@ class Taking(Choosing):
         return admitted
 
     def _fall_short(self, stopping: list[Gate], costs: dict[str, list[int]], at: int) -> None:
-        """When nothing but budgets stopped the job at this place, nobody passes it there, but whom it would pass."""
+        """If only budgets stopped the job at this place, close them: smaller jobs cannot pass it; aged claims can."""
         if self.passing:
             return
         gates = [self.tx.gate_or_new(gate.key) for gate in stopping]
@@ -304,7 +304,7 @@ class Taking(Choosing):
             tx.many("job_start_charged", packed)
         elif whole and not self.disturbed and len(set(tokens)) == 1:
             started = tx.run("front_start", (tokens[0], tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
-            if started != len(rows):  # one more would be running with nobody to run it: better no claim at all
+            if started != len(rows):  # one more would be running without a worker: better no claim at all
                 raise StoreCorrupt(f"{started} jobs would start where {len(rows)} were seen", verb="claim")
         else:
             tx.many("job_start", [(token, tx.now_ms, row.id) for row, token in zip(rows, tokens, strict=True)])

@@ -46,7 +46,7 @@ _serves_decoder = msgspec.json.Decoder(Serves)
 
 
 def gate_or_shut(key: str, body: bytes) -> Gate:
-    """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
+    """A stored gate; one that cannot be read admits no job until an operator sets it again, and says why."""
     try:
         return _gate_decoder.decode(body)
     except msgspec.DecodeError:
@@ -202,11 +202,11 @@ class Tx:
         self._touched.add(gate.key)
 
     def touch_gate(self, key: str) -> None:
-        """Look again at the end whether those who wait at this gate can go on."""
+        """Look again at the end whether lanes that wait at this gate can run."""
         self._touched.add(key)
 
     def leave_leases(self, left: Mapping[int, int]) -> None:
-        """So many jobs left the leases with these tokens; one that holds no more of them ends."""
+        """The leases with these tokens hold fewer jobs; a lease without jobs ends."""
         for token, count in left.items():
             if not self.run("lease_done", (token, count)):
                 self.run("lease_less", (count, token))
@@ -291,7 +291,7 @@ class Tx:
         return last
 
     def _note_waiters(self, key: str, opens_ms: int) -> None:
-        """The gate lets those who wait there go on sooner than they were told."""
+        """The gate admits its waiting lanes sooner than they were told."""
         for (kind,) in self.rows("waiting_classes", (key,)):
             self.note_timer(int(self.row("waiting_lane", (key, kind))[0]), opens_ms)
 
@@ -316,7 +316,7 @@ class Tx:
                 turn = self.row("turn_get", (lane.member,))
                 self.take_seat(lane, 0 if turn is None else turn[0])
                 self.ready[lane_id] += 1
-        # The woken lanes carry the room: whoever uses it, finds it taken or turns out empty touches the gate again.
+        # The woken lanes carry the room: a lane that uses it, finds it taken or is empty touches the gate again.
         return None
 
     def take_seat(self, lane: Lane, turn: int) -> None:
@@ -374,7 +374,7 @@ class Tx:
             self.tell(row[0], CANCEL, session)
 
     def tell_finished(self, ids: Sequence[bytes]) -> None:
-        """Rouse those who wait for the results of these jobs."""
+        """Wake the callers that wait for the results of these jobs."""
         for job, ear in self.rows_in("watchers", ids):
             self.tells.append((ear, FINISHED, job))
         self.many("watch_done", [(id,) for id in ids])

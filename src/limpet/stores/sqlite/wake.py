@@ -1,4 +1,4 @@
-"""Carries wake-ups between processes: each binds one datagram socket, and a commit tells whom it concerns."""
+"""Carries wake-ups between processes: each binds one datagram socket, and a commit sends to sleepers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DESCRIPTORS = "/proc/self/fd"
 
 
 class WakeupReceiver(Waiters):
-    """The place of one process where wake-ups arrive, whoever sent them.
+    """The place of one process where wake-ups arrive, from any process.
 
     Processes may see the folder of the file under different paths, in containers that share a volume. So an address
     is a name in the folder beside the file, which everyone finds under the path that the file has for them.
@@ -36,7 +36,7 @@ class WakeupReceiver(Waiters):
     def address(self) -> str:
         """Where to send; bound on first use, because a process that only enqueues never needs to hear.
 
-        Bound anew when the socket's name is gone, with the whole folder or by the hand of whoever tidies up.
+        Bound again when the socket's name is gone, alone or with the whole folder.
         """
         folder, before = self._folder, self._socket
         if folder is not None and not (self._address and folder.has(self._address)):
@@ -78,7 +78,7 @@ class WakeupReceiver(Waiters):
             self.deliver(message[:1], message[1:])
 
     def send(self, address: str, kind: bytes, name: bytes) -> bool:
-        """Send a wake-up; False when nobody lives at that address any more."""
+        """Send a wake-up; False when no process lives at that address any more."""
         if address == self._address:
             self.deliver(kind, name)
             return True
@@ -126,7 +126,7 @@ class Folder:
             os.close(folder)
 
     def send(self, name: str, message: bytes) -> bool:
-        """Send one datagram; False when nobody listens there. The socket of a process that died is removed."""
+        """Send one datagram; False when no process listens there. The socket of a process that died is removed."""
         try:
             with self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)

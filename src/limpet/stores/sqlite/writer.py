@@ -32,7 +32,7 @@ from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.tx import Known
 from limpet.stores.sqlite.wake import WakeupReceiver
 
-ANSWER_S = 15.0  # longer than any commit takes: then somebody stands still
+ANSWER_S = 15.0  # longer than any commit takes: then a process stands still
 CLOSE_S = 1.0  # how long closing waits for a commit that is under way: a locked file must not hold up the end
 GROUP = 64  # operations that may share one commit: bounds how long the first of them waits for its answer
 
@@ -54,7 +54,7 @@ class Request:
         self.error: BaseException | None = None
 
     def give_up(self, after_s: float) -> None:
-        """Nobody has answered for so long."""
+        """There was no answer for this long."""
         if not self.future.done():
             self.future.set_exception(
                 StoreTimeout(
@@ -107,7 +107,7 @@ class Writer:
                 raise StoreUnreachable("the store was closed", verb=verb, fix="open it again")
             self._requests.append(request)
             self._wake.notify()
-        # A process that stands still inside its commit holds up everybody: callers must hear of it.
+        # A process that stands still inside its commit blocks all others: callers must be told.
         alarm = loop.call_later(self._answer_s, request.give_up, self._answer_s)
         try:
             return await request.future
@@ -262,7 +262,7 @@ def _answer(group: list[Request]) -> None:
     for request in group:
         loops.setdefault(request.loop, []).append(request)
     for loop, requests in loops.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(_resolve, requests)
 
 

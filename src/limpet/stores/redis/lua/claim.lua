@@ -2,8 +2,8 @@
 --   tenants, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
--- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · mailbox · aged · most
---   urgent: `aged` jobs are taken first, of that priority and less urgent ones
+-- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · mailbox · options (msgpack map:
+--   core.jobs.lease.ClaimOptions)
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
 --   is their number alone, and they are read after it, a part at a time.
@@ -17,9 +17,9 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local session, sig, serves, limit, slots, seq, claimer, least, mailbox, aged, most = unpack(ARGV, 2, 12)
-limit, slots, least, aged, most = tonumber(limit), tonumber(slots), tonumber(least), tonumber(aged), tonumber(most)
-local EVERYTHING = 9
+local session, sig, serves, limit, slots, seq, claimer, mailbox, options = unpack(ARGV, 2, 10)
+limit, slots, options = tonumber(limit), tonumber(slots), unpack_(options)
+local takes_all = not options.least_urgent -- a session that asks for less does not go to sleep
 local MANY_INPUTS = 256 -- each may be large
 
 -- -- the answer
@@ -136,21 +136,21 @@ local function write_receipt(taken)
 end
 
 local function claim(idle, asked)
-  local more_due = lanes_due.open_due(aged > 0 and most or 0)
+  local more_due = lanes_due.open_due(options.aged and options.most_urgent or 0)
   if call("EXISTS", K.graph_todo) == 1 then
     more_due = graph.fan_out() or more_due
   end
-  local taken = take.begin(sig, limit, slots, least)
-  local again, instant = take.fill(aged, most) or (more_due and #taken.rows < limit), nil
+  local taken = take.begin(sig, limit, slots, options)
+  local again, instant = take.fill() or (more_due and #taken.rows < limit), nil
   if #taken.rows == 0 then
     instant = next_instant(taken.reopening)
-    if least == EVERYTHING and not again then
+    if takes_all and not again then
       sleep(idle, asked, instant)
     end
   else
     take.lease(session)
     write_receipt(taken)
-    if idle and least == EVERYTHING then
+    if idle and takes_all then
       call("ZREM", K.sleepers .. asked, session)
       call("HDEL", K.session .. session, "idle")
     end

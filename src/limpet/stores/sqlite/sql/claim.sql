@@ -1,6 +1,6 @@
 -- Promise: ready jobs become running under one token. Inputs: positional. Answer: rows where it says so.
 -- Relies on limpet_seat_turn, limpet_lane_active, limpet_job_ready, limpet_job_running.
--- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" anew each time the bound number is set.
+-- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" again each time the bound number is set.
 
 -- name: session_claiming
 SELECT r.answer, s.idle, s.next_ms, s.asked, s.slots FROM limpet_session s
@@ -92,7 +92,7 @@ UPDATE limpet_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = 
 -- name: lease_put
 INSERT INTO limpet_lease (token, session, hard_until_ms, left) VALUES (?, ?, ?, ?);
 
--- Nothing when the results are more than so many bytes together; to know their sizes none of them is read.
+-- Nothing when the results are larger than the bound together; to know their sizes none of them is read.
 -- name: inputs
 SELECT parent, result, failed FROM limpet_dep WHERE child = ?1 AND done = 1
 AND (SELECT coalesce(sum(length(result)), 0) FROM limpet_dep WHERE child = ?1 AND done = 1) <= ?2;

@@ -15,7 +15,7 @@ INSERT OR REPLACE INTO limpet_result (id, body) VALUES (?, ?);
 INSERT INTO limpet_attempt (job, seq, number, outcome, started_ms, finished_ms, session, kind, type, message, traceback, cause)
 VALUES (?, 1 + coalesce((SELECT max(seq) FROM limpet_attempt WHERE job = ?), 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- What an effect says of a job that goes on waiting: ?1 state ?2 due (NULL: as it was) ?3 unstarted ?4 unspent ?5 lost ?6 held
+-- What an effect says of a job that still waits: ?1 state ?2 due (NULL: as it was) ?3 unstarted ?4 unspent ?5 lost ?6 held
 -- ?7 now ?8 reason ?9 blame ?10 cause ?11 type of error ?12 flags to set ?13 id.
 -- name: job_waits
 UPDATE limpet_job SET state = ?1, due_ms = coalesce(?2, due_ms), expires_ms = CASE WHEN ?3 THEN expires_ms END, token = NULL,

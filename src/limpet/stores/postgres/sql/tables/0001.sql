@@ -225,10 +225,10 @@ CREATE INDEX lane_gate_lane ON lp.lane_gate (lane);
 CREATE TABLE lp.gate (
   key text COLLATE "C" NOT NULL PRIMARY KEY, -- all, queue:Q, task:T, limit:KEY or breaker:NAME
   concurrency bigint, -- rule: how many jobs may run at once; NULL: any number
-  interval_us bigint, -- rule: a rate gives one token each so many microseconds; NULL: no rate
+  interval_us bigint, -- rule: microseconds per token of the rate; NULL: no rate
   burst bigint NOT NULL DEFAULT 1, -- rule: tokens that the bucket of the rate holds
   default_for_429 boolean NOT NULL DEFAULT false, -- rule: a 429 without a key holds this limit
-  breaker_failures bigint, -- rule: so many failures open the breaker; NULL: no breaker
+  breaker_failures bigint, -- rule: failures that open the breaker; NULL: no breaker
   breaker_within_ms bigint, -- rule: within this time
   breaker_cooldown_ms bigint, -- rule: open for so long after a probe failed
   breaker_probe_after_ms bigint, -- rule: open for so long before the first probe
@@ -299,7 +299,7 @@ CREATE TABLE lp.post (
   xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the transaction that posted it
   seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY, -- orders the posts of a transaction
   kind smallint NOT NULL, -- :POST_LANE, :POST_GATE (it may have room), :POST_CHILD (its parents must be looked at), :POST_RULE, :POST_POLICY, :POST_EVENT
-  n integer NOT NULL DEFAULT 0, -- of a lane: so many more jobs are ready; 0: it has a timer, or is only defined
+  n integer NOT NULL DEFAULT 0, -- of a lane: how many more jobs are ready; 0: it has a timer, or is only defined
   lane bigint, -- the lane, or the policy
   due_ms bigint, -- of a lane: no ready job lies before, or its timer rings then; of a gate: what a job that is gone needed
   id bytea, -- the job before which none of these is ready; the child
@@ -547,7 +547,7 @@ CREATE TYPE lp.batch AS (
   delays bigint[], dues bigint[], expires bigint[],
   flows bytea[], unit_costs jsonb, -- by job: its flow; what it costs of other units, {unit: how much}; NULL: no job has any
   unique_keys bytea[], unique_states smallint[], unique_for bigint[], on_duplicate smallint[], -- NULL: no job has a key
-  children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
+  children bytea[], parents bytea[], modes smallint[], -- the dependencies, and what a failure of the parent means; NULL: none
   positions integer[], -- where each job stands in the caller's list, for words about it
   rules jsonb,
   guest boolean, -- inside a transaction of the caller's own
@@ -561,6 +561,7 @@ CREATE TYPE lp.taking AS (
   slots integer, -- how many of them may be ones that must start at once
   least smallint, -- and of which priorities
   queues text[], tasks text[], capabilities text[],
+  options jsonb, -- which jobs it takes: core.jobs.lease.ClaimOptions; a field left out has its default
   token bigint, -- the last one given
   tokens bigint[], hards bigint[], -- tokens of this claim, and the hard timeout (-1: none) that the jobs of each share
   shared boolean[], -- whether further jobs may join that token: a suspect's lease is its own
@@ -587,7 +588,7 @@ CREATE TYPE lp.candidate AS (
 -- A gate as one claim sees it: what it has left (NULL: no matter), and what the claim has taken there so far.
 CREATE TYPE lp.claim_gate AS (
   places bigint, tokens bigint, money bigint, -- how many jobs, starts and how much of its budget
-  n integer, spent bigint, -- taken: so many jobs, which cost so much together
+  n integer, spent bigint, -- taken: the number of jobs, and their total cost
   first integer, -- the place of the first of them among all jobs that the claim takes; NULL: none yet
   reserved_for bigint, -- what a job that did not fit its budget needs; NULL: all did
   must boolean, -- jobs that pass must start at once; NULL: its row is not locked
@@ -600,7 +601,7 @@ CREATE TYPE lp.claim_gate AS (
 
 -- A lane that a claim asks for jobs, with its gates.
 CREATE TYPE lp.lane_ask AS (
-  lane bigint, n integer, -- for so many
+  lane bigint, n integer, -- for this number of jobs
   must boolean, -- its jobs must start at once
   gates integer[], -- which of the claim's gates rule it
   charge jsonb, units text[], -- what a job of cost 1 is charged, and the unit of each of these charges
@@ -634,12 +635,12 @@ CREATE TYPE lp.leaving AS (
   at integer, -- its place in the call
   head lp.running, effect lp.effect, -- its row, and what is done to it; when that is done, both as they are written
   result bytea, -- NULL: none
-  spent jsonb -- what it cost in truth, {unit: how much}; NULL: nobody said
+  spent jsonb -- its actual cost, {unit: how much}; NULL: not reported
 );
 
 -- Charges of one kind at a gate, of jobs that ended alike.
 CREATE TYPE lp.charge_end AS (
   gate text, taken jsonb, -- one of them, as `running.charged` has it
   verdict text, refund text, spent jsonb, -- see lp.effect and lp.leaving
-  n integer -- so many
+  n integer -- how many
 );

@@ -1,31 +1,125 @@
--- Promise: the arithmetic of core/gate, number for number, on a row of `gate`; nothing is read or written.
+-- Promise: a gate as a whole: its record, and what its parts (19_gates_*.sql) admit, charge and give back together, as
+-- core/gate/record.py and core/gate/gate.py have it, number for number; `gate_write` and `charge_gates` alone write.
 -- Inputs: a gate, the engine's time in ms; a charge is [key, slot, cost, probe, concurrency]; verdicts are ok, failed, neutral.
--- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
+-- Answer: numbers, or the gate as it is afterwards. Relies on: the key of `gate`. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
 -- Room of a gate that stops no job: 2^30 (UNLIMITED). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
 -- a gate counts to: 2^53 - 1 (MOST).
 
--- A product, or MOST: an extreme rule must not stop claims.
-CREATE OR REPLACE FUNCTION lp.gate_times(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE
-    WHEN p_count::double precision * p_interval::double precision < 9007199254740992 THEN p_count * p_interval
-    ELSE :MOST
-  END
+-- A gate that is not stored: its rule allows all.
+CREATE OR REPLACE FUNCTION lp.gate_new(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_gate lp.gate;
+BEGIN
+  v_gate.key := p_key;
+  v_gate.burst := 1;
+  v_gate.default_for_429 := false;
+  v_gate.declared := true;
+  v_gate.draining := false;
+  v_gate.used := 0;
+  v_gate.full_at_us := 0;
+  v_gate.held_until_ms := 0;
+  v_gate.failed_at_ms := '{}';
+  v_gate.calls := '{0,0,0,0}';
+  v_gate.open_until_ms := 0;
+  v_gate.probe_token := 0;
+  v_gate.opened := 0;
+  v_gate.unit := '';
+  v_gate.period_ms := 0;
+  v_gate.spent := 0;
+  v_gate.reserved_for := 0;
+  v_gate.climb_ms := 60000;
+  v_gate.pace := :FULL_PACE;
+  v_gate.paced_at_ms := 0;
+  v_gate.ceiling := :FULL_PACE;
+  v_gate.last_cut_token := 0;
+  v_gate.rule_changed_at_ms := 0;
+  v_gate.announced_marks := 0;
+  v_gate.by_hand := false;
+  RETURN v_gate;
+END $$;
+
+-- The gate as core.gate.Gate is written in JSON.
+CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT json_build_object(
+    'rule', json_build_object(
+      'key', (p_gate).key, 'concurrency', (p_gate).concurrency, 'interval_us', (p_gate).interval_us,
+      'burst', (p_gate).burst, 'default_for_429', (p_gate).default_for_429,
+      'breaker', CASE WHEN (p_gate).breaker_failures IS NOT NULL THEN json_build_object(
+        'failures', (p_gate).breaker_failures, 'within_ms', (p_gate).breaker_within_ms,
+        'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
+        'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
+      ) END,
+      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms,
+      'depth', (p_gate).depth, 'tenant_depth', (p_gate).tenant_depth
+    ),
+    'declared', (p_gate).declared,
+    'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
+      'by', (p_gate).paused_by, 'reason', (p_gate).paused_reason, 'at_ms', (p_gate).paused_at_ms
+    ) END,
+    'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
+    'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
+    'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
+    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'reserved_for', (p_gate).reserved_for,
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'last_cut_token', (p_gate).last_cut_token, 'rule_changed_at_ms', (p_gate).rule_changed_at_ms, 'announced_marks', (p_gate).announced_marks,
+    'by_hand', (p_gate).by_hand
+  )
 $$;
 
--- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
-CREATE OR REPLACE FUNCTION lp.gate_tokens(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE
-    WHEN (p_gate).interval_us IS NULL THEN :UNLIMITED
-    WHEN (p_gate).full_at_us <= p_now * 1000 THEN (p_gate).burst
-    ELSE (p_gate).burst - ((p_gate).full_at_us - p_now * 1000 - 1) / (p_gate).interval_us - 1
-  END
-$$;
+-- The gate with another rule.
+CREATE OR REPLACE FUNCTION lp.gate_rule(p_gate lp.gate, p_rule jsonb) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_breaker jsonb := nullif(p_rule -> 'breaker', 'null');
+BEGIN
+  p_gate.concurrency := (p_rule ->> 'concurrency')::bigint;
+  p_gate.interval_us := (p_rule ->> 'interval_us')::bigint;
+  p_gate.burst := coalesce((p_rule ->> 'burst')::bigint, 1);
+  p_gate.default_for_429 := coalesce((p_rule ->> 'default_for_429')::boolean, false);
+  p_gate.breaker_failures := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'failures')::bigint, 5) END;
+  p_gate.breaker_within_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'within_ms')::bigint, 60000) END;
+  p_gate.breaker_cooldown_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'cooldown_ms')::bigint, 60000) END;
+  p_gate.breaker_probe_after_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'probe_after_ms')::bigint, 60000) END;
+  p_gate.breaker_rate := (v_breaker ->> 'rate')::double precision;
+  p_gate.breaker_min_calls := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'min_calls')::bigint, 20) END;
+  p_gate.unit := coalesce(p_rule ->> 'unit', '');
+  p_gate.cap := (p_rule ->> 'cap')::bigint;
+  p_gate.period := p_rule ->> 'period';
+  p_gate.floor := (p_rule ->> 'floor')::bigint;
+  p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
+  p_gate.depth := (p_rule ->> 'depth')::bigint;
+  p_gate.tenant_depth := (p_rule ->> 'tenant_depth')::bigint;
+  RETURN p_gate;
+END $$;
 
--- How many jobs of cost 1 the rate admits now. One that costs more takes the place of as many as it costs.
-CREATE OR REPLACE FUNCTION lp.gate_rate_room(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE WHEN lp.gate_is_slow(p_gate) THEN lp.gate_slow_rate_room(p_gate, p_now) ELSE lp.gate_tokens(p_gate, p_now) END
+-- Write a gate whose row is held; `opens_ms` stays as it is stored.
+CREATE OR REPLACE FUNCTION lp.gate_write(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF starts_with(p_gate.key, 'queue:') AND EXISTS (
+    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.tenant_depth) IS DISTINCT FROM (p_gate.depth, p_gate.tenant_depth)
+  ) THEN
+    PERFORM lp.forget_depths(substr(p_gate.key, 7));
+  END IF;
+  UPDATE lp.gate AS g SET
+    concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, default_for_429 = p_gate.default_for_429,
+    breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,
+    breaker_cooldown_ms = p_gate.breaker_cooldown_ms, breaker_probe_after_ms = p_gate.breaker_probe_after_ms,
+    breaker_rate = p_gate.breaker_rate, breaker_min_calls = p_gate.breaker_min_calls, declared = p_gate.declared,
+    paused_at_ms = p_gate.paused_at_ms, paused_by = p_gate.paused_by, paused_reason = p_gate.paused_reason,
+    draining = p_gate.draining, used = p_gate.used, full_at_us = p_gate.full_at_us,
+    held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
+    open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
+    unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
+    reserved_for = p_gate.reserved_for, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, last_cut_token = p_gate.last_cut_token, rule_changed_at_ms = p_gate.rule_changed_at_ms,
+    depth = p_gate.depth, tenant_depth = p_gate.tenant_depth, by_hand = p_gate.by_hand
+  WHERE g.key = p_gate.key;
+END $$;
+
+-- Whether a gate counts the jobs that pass: such jobs are never claimed ahead of time.
+CREATE OR REPLACE FUNCTION lp.gate_counts(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
+    OR ((p_gate).pace < :FULL_PACE AND lp.gate_climbs(p_gate, p_now))
 $$;
 
 -- How many jobs the gate admits now, whatever they cost; UNLIMITED when it has no say. (least passes over what is NULL.)
@@ -125,139 +219,33 @@ CREATE OR REPLACE FUNCTION lp.gate_taken(p_gate lp.gate, p_cost integer, p_now b
   END
 $$;
 
--- When the bucket is full again after p_tokens more were taken, each of which takes p_interval (us).
-CREATE OR REPLACE FUNCTION lp.gate_full_at(p_gate lp.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times(p_tokens, p_interval), :MOST)
-$$;
+-- Take the total cost of the jobs of a claim from each of these gates, whose rows are held. p_tokens: of the first
+-- job at each, for a half-open breaker to remember.
+CREATE OR REPLACE FUNCTION lp.charge_gates(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE lp.gate AS g SET
+    used = CASE WHEN g.concurrency IS NULL AND NOT lp.gate_climbs(g, p_now) THEN g.used ELSE g.used + c.n END,
+    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE lp.gate_passed(g, c.cost, p_now) END,
+    probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
+  FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
+  WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
+    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR lp.gate_climbs(g, p_now));
+  IF FOUND THEN
+    PERFORM lp.commit_durably();
+  END IF;
+END $$;
 
--- The same after jobs that cost so much have passed, at the pace that the gate goes now.
-CREATE OR REPLACE FUNCTION lp.gate_passed(p_gate lp.gate, p_cost bigint, p_now bigint) RETURNS bigint
+-- What a job cost at a gate by its own account (spent: {unit: how much}); NULL: what was counted stands. One that was
+-- put off (unfinished) will reserve again, so the budget is refunded the part that it did not report as spent.
+CREATE OR REPLACE FUNCTION lp.gate_reported_cost(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN lp.gate_is_slow(p_gate) THEN lp.gate_full_at(p_gate, p_cost, lp.gate_slow_interval(p_gate, p_now), p_now)
-    ELSE lp.gate_full_at(p_gate, p_cost, (p_gate).interval_us, p_now)
+    WHEN (p_gate).interval_us IS NULL AND (p_gate).period IS NULL THEN NULL
+    WHEN p_unstarted THEN 0
+    ELSE coalesce((p_spent ->> (p_gate).unit)::bigint, CASE WHEN p_unfinished AND (p_gate).cap IS NOT NULL THEN 0 END)
   END
 $$;
-
--- Open the breaker until p_until, when one probe is let through.
-CREATE OR REPLACE FUNCTION lp.gate_trip(p_gate lp.gate, p_until bigint) RETURNS lp.gate
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  p_gate.open_until_ms := p_until;
-  p_gate.probe_token := 0;
-  p_gate.failed_at_ms := '{}';
-  p_gate.calls := '{0,0,0,0}';
-  p_gate.opened := p_gate.opened + 1;
-  p_gate.by_hand := false;
-  RETURN p_gate;
-END $$;
-
--- Close the breaker and forget its failures.
-CREATE OR REPLACE FUNCTION lp.gate_reset(p_gate lp.gate) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  p_gate.open_until_ms := 0;
-  p_gate.probe_token := 0;
-  p_gate.by_hand := false;
-  p_gate.failed_at_ms := '{}';
-  p_gate.calls := '{0,0,0,0}';
-  RETURN p_gate;
-END $$;
-
--- Admit no job before p_until; a longer hold stays.
-CREATE OR REPLACE FUNCTION lp.gate_hold(p_gate lp.gate, p_until bigint) RETURNS lp.gate
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  p_gate.held_until_ms := greatest(p_gate.held_until_ms, p_until);
-  RETURN p_gate;
-END $$;
-
--- Count one outcome in two half-windows: bounded memory, and a failure is forgotten after at most one whole window.
-CREATE OR REPLACE FUNCTION lp.gate_learn_rate(p_gate lp.gate, p_failed boolean, p_now bigint) RETURNS lp.gate
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_number bigint := p_now / greatest(1, p_gate.breaker_within_ms / 2);
-  v_window bigint := p_gate.calls[1];
-  v_calls bigint := p_gate.calls[2];
-  v_failures bigint := p_gate.calls[3];
-  v_before bigint := p_gate.calls[4]; -- calls * 2^20 | failures
-  v_all bigint;
-BEGIN
-  IF v_number > v_window + 1 THEN
-    v_calls := 0;
-    v_failures := 0;
-    v_before := 0;
-  ELSIF v_number = v_window + 1 THEN
-    v_before := (least(v_calls, 4294967295) << 20) | least(v_failures, 1048575);
-    v_calls := 0;
-    v_failures := 0;
-  END IF;
-  v_calls := v_calls + 1;
-  v_failures := v_failures + p_failed::integer;
-  v_all := v_calls + (v_before >> 20);
-  IF p_failed AND v_all >= p_gate.breaker_min_calls
-    AND (v_failures + (v_before & 1048575))::double precision >= p_gate.breaker_rate * v_all::double precision
-  THEN
-    RETURN lp.gate_trip(p_gate, p_now + p_gate.breaker_probe_after_ms);
-  END IF;
-  p_gate.calls := ARRAY[v_number, v_calls, v_failures, v_before];
-  RETURN p_gate;
-END $$;
-
--- Count one outcome; open the breaker when its rule says so. Nothing changes while all goes well.
-CREATE OR REPLACE FUNCTION lp.gate_learn(p_gate lp.gate, p_verdict text, p_now bigint) RETURNS lp.gate
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_recent bigint[];
-BEGIN
-  IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' OR p_gate.open_until_ms <> 0 THEN
-    RETURN p_gate;
-  END IF;
-  IF p_gate.breaker_rate IS NOT NULL THEN
-    RETURN lp.gate_learn_rate(p_gate, p_verdict = 'failed', p_now);
-  END IF;
-  IF p_verdict = 'ok' THEN
-    p_gate.failed_at_ms := '{}';
-    RETURN p_gate;
-  END IF;
-  v_recent := ARRAY(
-    SELECT f.at_ms FROM unnest(p_gate.failed_at_ms) WITH ORDINALITY AS f (at_ms, n)
-    WHERE f.at_ms > p_now - p_gate.breaker_within_ms ORDER BY f.n
-  ) || p_now;
-  IF cardinality(v_recent) >= p_gate.breaker_failures THEN
-    RETURN lp.gate_trip(p_gate, p_now + p_gate.breaker_probe_after_ms);
-  END IF;
-  p_gate.failed_at_ms := v_recent;
-  RETURN p_gate;
-END $$;
-
--- For how long (us) the rate would have stood for what a job was charged and did not cost; p_actual_cost NULL: it cost that.
-CREATE OR REPLACE FUNCTION lp.gate_returned(p_gate lp.gate, p_taken jsonb, p_actual_cost bigint, p_charged_at bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_cost bigint := p_taken -> :CHARGE_COST;
-BEGIN
-  IF p_gate.interval_us IS NULL OR p_actual_cost IS NULL OR p_actual_cost >= v_cost THEN
-    RETURN 0;
-  END IF;
-  RETURN lp.gate_times(v_cost - p_actual_cost, lp.gate_charged_interval(p_gate, p_charged_at));
-END $$;
-
--- What a rate gets back (us) of all that was returned in one settlement: when it was charged, and for how long. Since it
--- was charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood
--- still since the first. Those for which time has brought back more than they were charged stay out of it.
-CREATE OR REPLACE FUNCTION lp.refundable_us(p_ats bigint[], p_returned bigint[], p_now bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  IF cardinality(p_ats) = 1 THEN -- most often they were claimed together
-    RETURN greatest(0, least(p_returned[1], :MOST) - greatest(0, p_now - p_ats[1]) * 1000);
-  END IF;
-  RETURN (
-    SELECT greatest(0, max(least(r.total, :MOST) - greatest(0, p_now - r.at) * 1000)) FROM (
-      SELECT u.at, sum(u.returned) OVER (ORDER BY u.at DESC) AS total FROM unnest(p_ats, p_returned) AS u (at, returned)
-    ) AS r
-  );
-END $$;
 
 -- The gate after a job that had reserved p_cost turned out to cost p_actual_cost. A rate gets back only what time has not given
 -- back already (p_back, see refundable_us). A budget is corrected in the period that was charged, as long as it lasts. What has
@@ -302,6 +290,61 @@ BEGIN
     RETURN lp.gate_trip(p_gate, p_now + coalesce(p_gate.breaker_cooldown_ms, 60000));
   END IF;
   p_gate.probe_token := 0;
+  RETURN p_gate;
+END $$;
+
+-- The gate after a provider pushed back the job under p_token: it is held, and goes slower after that. A rate
+-- begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An adaptive gate goes
+-- half as fast as it did, once for all the jobs that were claimed before.
+CREATE OR REPLACE FUNCTION lp.gate_push_back(p_gate lp.gate, p_until bigint, p_token bigint, p_now bigint) RETURNS lp.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate := lp.gate_hold(p_gate, p_until);
+  IF p_gate.interval_us IS NOT NULL THEN
+    p_gate.full_at_us := greatest(
+      p_gate.full_at_us,
+      least(p_gate.held_until_ms * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us), :MOST)
+    );
+  END IF;
+  IF p_token > p_gate.last_cut_token THEN
+    p_gate.pace := CASE WHEN p_gate.floor IS NULL THEN 0 ELSE greatest(p_gate.floor, lp.gate_pace(p_gate, p_now) / 2) END;
+    p_gate.paced_at_ms := p_gate.held_until_ms;
+    p_gate.last_cut_token := (p_now + 1) * :TOKENS_PER_MS - 1;
+  ELSIF p_gate.pace < :FULL_PACE THEN
+    p_gate.paced_at_ms := greatest(p_gate.paced_at_ms, p_gate.held_until_ms);
+  END IF;
+  RETURN p_gate;
+END $$;
+
+-- The gate with another rule, declared or an operator's: what was taken under the old rule stays taken.
+CREATE OR REPLACE FUNCTION lp.gate_ruled(p_gate lp.gate, p_rule jsonb, p_declared boolean, p_now bigint) RETURNS lp.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_after lp.gate := lp.gate_rule(p_gate, p_rule);
+BEGIN
+  v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else no job was charged
+    v_after.rule_changed_at_ms := p_now;
+  END IF;
+  v_after.declared := p_declared;
+  v_after.reserved_for := 0;
+  RETURN v_after;
+END $$;
+
+-- The gate after an operator has opened it: nothing holds or slows it any more.
+CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate := lp.gate_reset(p_gate);
+  IF p_gate.interval_us IS NOT NULL THEN -- one job may start now, however far pushback had moved it
+    p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
+    p_gate.rule_changed_at_ms := p_now;
+  END IF;
+  p_gate.held_until_ms := 0;
+  p_gate.reserved_for := 0;
+  p_gate.pace := :FULL_PACE;
+  p_gate.paced_at_ms := 0;
+  p_gate.ceiling := :FULL_PACE;
+  p_gate.last_cut_token := 0;
   RETURN p_gate;
 END $$;
 

@@ -4,147 +4,6 @@
 -- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; a step
 -- that changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
 
--- A gate that is not stored: its rule allows all.
-CREATE OR REPLACE FUNCTION lp.gate_new(p_key text) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_gate lp.gate;
-BEGIN
-  v_gate.key := p_key;
-  v_gate.burst := 1;
-  v_gate.default_for_429 := false;
-  v_gate.declared := true;
-  v_gate.draining := false;
-  v_gate.used := 0;
-  v_gate.full_at_us := 0;
-  v_gate.held_until_ms := 0;
-  v_gate.failed_at_ms := '{}';
-  v_gate.calls := '{0,0,0,0}';
-  v_gate.open_until_ms := 0;
-  v_gate.probe_token := 0;
-  v_gate.opened := 0;
-  v_gate.unit := '';
-  v_gate.period_ms := 0;
-  v_gate.spent := 0;
-  v_gate.reserved_for := 0;
-  v_gate.climb_ms := 60000;
-  v_gate.pace := :FULL_PACE;
-  v_gate.paced_at_ms := 0;
-  v_gate.ceiling := :FULL_PACE;
-  v_gate.last_cut_token := 0;
-  v_gate.rule_changed_at_ms := 0;
-  v_gate.announced_marks := 0;
-  v_gate.by_hand := false;
-  RETURN v_gate;
-END $$;
-
--- The gate as core.gate.Gate is written in JSON.
-CREATE OR REPLACE FUNCTION lp.gate_json(p_gate lp.gate) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
-  SELECT json_build_object(
-    'rule', json_build_object(
-      'key', (p_gate).key, 'concurrency', (p_gate).concurrency, 'interval_us', (p_gate).interval_us,
-      'burst', (p_gate).burst, 'default_for_429', (p_gate).default_for_429,
-      'breaker', CASE WHEN (p_gate).breaker_failures IS NOT NULL THEN json_build_object(
-        'failures', (p_gate).breaker_failures, 'within_ms', (p_gate).breaker_within_ms,
-        'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
-        'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
-      ) END,
-      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms,
-      'depth', (p_gate).depth, 'tenant_depth', (p_gate).tenant_depth
-    ),
-    'declared', (p_gate).declared,
-    'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
-      'by', (p_gate).paused_by, 'reason', (p_gate).paused_reason, 'at_ms', (p_gate).paused_at_ms
-    ) END,
-    'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
-    'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
-    'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
-    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'reserved_for', (p_gate).reserved_for,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'last_cut_token', (p_gate).last_cut_token, 'rule_changed_at_ms', (p_gate).rule_changed_at_ms, 'announced_marks', (p_gate).announced_marks,
-    'by_hand', (p_gate).by_hand
-  )
-$$;
-
--- The gate with another rule.
-CREATE OR REPLACE FUNCTION lp.gate_rule(p_gate lp.gate, p_rule jsonb) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_breaker jsonb := nullif(p_rule -> 'breaker', 'null');
-BEGIN
-  p_gate.concurrency := (p_rule ->> 'concurrency')::bigint;
-  p_gate.interval_us := (p_rule ->> 'interval_us')::bigint;
-  p_gate.burst := coalesce((p_rule ->> 'burst')::bigint, 1);
-  p_gate.default_for_429 := coalesce((p_rule ->> 'default_for_429')::boolean, false);
-  p_gate.breaker_failures := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'failures')::bigint, 5) END;
-  p_gate.breaker_within_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'within_ms')::bigint, 60000) END;
-  p_gate.breaker_cooldown_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'cooldown_ms')::bigint, 60000) END;
-  p_gate.breaker_probe_after_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'probe_after_ms')::bigint, 60000) END;
-  p_gate.breaker_rate := (v_breaker ->> 'rate')::double precision;
-  p_gate.breaker_min_calls := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'min_calls')::bigint, 20) END;
-  p_gate.unit := coalesce(p_rule ->> 'unit', '');
-  p_gate.cap := (p_rule ->> 'cap')::bigint;
-  p_gate.period := p_rule ->> 'period';
-  p_gate.floor := (p_rule ->> 'floor')::bigint;
-  p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
-  p_gate.depth := (p_rule ->> 'depth')::bigint;
-  p_gate.tenant_depth := (p_rule ->> 'tenant_depth')::bigint;
-  RETURN p_gate;
-END $$;
-
--- When the bucket of a gate is full under its new rate, by the gate as it was: tokens that were taken stay taken, and come
--- back at the new rate. A smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what
--- it never held.
-CREATE OR REPLACE FUNCTION lp.gate_full_under(p_gate lp.gate, p_interval bigint, p_burst bigint, p_now bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_begins numeric := greatest(p_now, p_gate.held_until_ms) * 1000::numeric;
-  v_missing numeric; -- whatever an operator says: a number that does not fit would stop who changes it
-BEGIN
-  IF p_gate.interval_us IS NULL OR p_interval IS NULL THEN
-    RETURN 0;
-  END IF;
-  IF p_gate.full_at_us <= v_begins OR (p_gate.interval_us = p_interval AND p_gate.burst = p_burst) THEN
-    RETURN p_gate.full_at_us;
-  END IF;
-  v_missing := div(p_gate.full_at_us - v_begins + greatest(1, p_gate.interval_us) - 1, greatest(1, p_gate.interval_us));
-  IF v_missing > p_gate.burst AND p_gate.burst > p_burst THEN
-    v_missing := v_missing - (p_gate.burst - p_burst);
-  ELSIF p_gate.burst > p_burst THEN
-    v_missing := least(v_missing, div(div(v_missing * 1000 + p_gate.burst - 1, p_gate.burst) * p_burst + 999, 1000));
-  END IF;
-  RETURN least(v_begins + v_missing * p_interval, :MOST)::bigint;
-END $$;
-
--- The gate with another rule, declared or an operator's: what was taken under the old rule stays taken.
-CREATE OR REPLACE FUNCTION lp.gate_ruled(p_gate lp.gate, p_rule jsonb, p_declared boolean, p_now bigint) RETURNS lp.gate
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_after lp.gate := lp.gate_rule(p_gate, p_rule);
-BEGIN
-  v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
-  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else no job was charged
-    v_after.rule_changed_at_ms := p_now;
-  END IF;
-  v_after.declared := p_declared;
-  v_after.reserved_for := 0;
-  RETURN v_after;
-END $$;
-
--- The gate after an operator has opened it: nothing holds or slows it any more.
-CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  p_gate := lp.gate_reset(p_gate);
-  IF p_gate.interval_us IS NOT NULL THEN -- one job may start now, however far pushback had moved it
-    p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
-    p_gate.rule_changed_at_ms := p_now;
-  END IF;
-  p_gate.held_until_ms := 0;
-  p_gate.reserved_for := 0;
-  p_gate.pace := :FULL_PACE;
-  p_gate.paced_at_ms := 0;
-  p_gate.ceiling := :FULL_PACE;
-  p_gate.last_cut_token := 0;
-  RETURN p_gate;
-END $$;
-
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
 CREATE OR REPLACE FUNCTION lp.gate_apply(p_gate lp.gate, p_change jsonb, p_now bigint) RETURNS lp.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -222,30 +81,6 @@ BEGIN
   END IF;
 END $$;
 
--- Write a gate whose row is held; `opens_ms` stays as it is stored.
-CREATE OR REPLACE FUNCTION lp.gate_write(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  IF starts_with(p_gate.key, 'queue:') AND EXISTS (
-    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.tenant_depth) IS DISTINCT FROM (p_gate.depth, p_gate.tenant_depth)
-  ) THEN
-    PERFORM lp.forget_depths(substr(p_gate.key, 7));
-  END IF;
-  UPDATE lp.gate AS g SET
-    concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, default_for_429 = p_gate.default_for_429,
-    breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,
-    breaker_cooldown_ms = p_gate.breaker_cooldown_ms, breaker_probe_after_ms = p_gate.breaker_probe_after_ms,
-    breaker_rate = p_gate.breaker_rate, breaker_min_calls = p_gate.breaker_min_calls, declared = p_gate.declared,
-    paused_at_ms = p_gate.paused_at_ms, paused_by = p_gate.paused_by, paused_reason = p_gate.paused_reason,
-    draining = p_gate.draining, used = p_gate.used, full_at_us = p_gate.full_at_us,
-    held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
-    open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
-    unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
-    reserved_for = p_gate.reserved_for, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
-    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, last_cut_token = p_gate.last_cut_token, rule_changed_at_ms = p_gate.rule_changed_at_ms,
-    depth = p_gate.depth, tenant_depth = p_gate.tenant_depth, by_hand = p_gate.by_hand
-  WHERE g.key = p_gate.key;
-END $$;
-
 -- A claim's commit waits for no disk: a crash of the server takes it back, and its jobs run again.
 CREATE OR REPLACE FUNCTION lp.commit_without_waiting() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -258,23 +93,6 @@ CREATE OR REPLACE FUNCTION lp.commit_durably() RETURNS void LANGUAGE plpgsql AS 
 BEGIN
   PERFORM set_config('synchronous_commit', s.was, true)
   FROM nullif(current_setting('limpet.sync', true), '') AS s (was) WHERE s.was IS NOT NULL;
-END $$;
-
--- Take the total cost of the jobs of a claim from each of these gates, whose rows are held. p_tokens: of the first
--- job at each, for a half-open breaker to remember.
-CREATE OR REPLACE FUNCTION lp.charge_gates(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
-RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  UPDATE lp.gate AS g SET
-    used = CASE WHEN g.concurrency IS NULL AND NOT lp.gate_climbs(g, p_now) THEN g.used ELSE g.used + c.n END,
-    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE lp.gate_passed(g, c.cost, p_now) END,
-    probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
-  FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
-  WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
-    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR lp.gate_climbs(g, p_now));
-  IF FOUND THEN
-    PERFORM lp.commit_durably();
-  END IF;
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
@@ -300,8 +118,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Write a gate and let those who wait there look again. p_before: the gate before the change, by one who holds its row
--- (gate_lock, gate_take); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
+-- Write a gate and let its waiting lanes look again. p_before: the gate before the change, by a step that holds its row
+-- (gate_lock, gate_take); NULL by a step that saw no row and makes it. Of two steps that make one gate at the same time the second is
 -- told to do its whole step again: what it has to say must be said to the gate that is there now.
 CREATE OR REPLACE FUNCTION lp.put_gate(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

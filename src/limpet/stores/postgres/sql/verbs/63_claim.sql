@@ -82,10 +82,20 @@ BEGIN
   GROUP BY k.token, k.hard;
 END $$;
 
+-- The priorities of a claim: from this one on aged jobs are taken, and down to the other one the rest.
+CREATE OR REPLACE FUNCTION lp.most_urgent(p_options jsonb) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce((p_options ->> 'most_urgent')::smallint, 0::smallint)
+$$;
+
+CREATE OR REPLACE FUNCTION lp.least_urgent(p_options jsonb) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce((p_options ->> 'least_urgent')::smallint, :LEAST_URGENT::smallint)
+$$;
+
 -- The fast path, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the full path would do; ids NULL: not so, take that one. p_last: the last token that was given.
+-- what the full path would do; ids NULL: not so, or there is an option that it does not know: take that one. p_last: the last token
+-- that was given.
 CREATE OR REPLACE FUNCTION lp.take_only_lane(
-  p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
+  p_limit integer, p_queues text[], p_tasks text[], p_capabilities text[], p_options jsonb, p_last bigint, p_now bigint,
   OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -100,9 +110,9 @@ BEGIN
     SELECT count(*) AS n, min(a.id) AS only
     FROM (SELECT id FROM lp.lane_now WHERE class = l.class AND member = l.member AND state = :ACTIVE LIMIT 2) AS a
   ) AS n
-  WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= p_least AND p_capabilities @> l.needs
+  WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= lp.least_urgent(p_options) AND p_capabilities @> l.needs
     AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
-    AND NOT EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (l.class_gates));
+    AND NOT EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (l.class_gates)) AND p_options - '{least_urgent,aged,most_urgent}'::text[] = '{}';
   IF v_id IS NULL THEN
     RETURN;
   END IF;
@@ -127,7 +137,7 @@ END $$;
 
 -- A claim that has taken nothing yet. p_last: the last token that was given.
 CREATE OR REPLACE FUNCTION lp.begin_taking(
-  p_limit integer, p_slots integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint
+  p_limit integer, p_slots integer, p_queues text[], p_tasks text[], p_capabilities text[], p_options jsonb, p_last bigint, p_now bigint
 ) RETURNS lp.taking LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   t lp.taking;
@@ -135,7 +145,8 @@ BEGIN
   t.now := p_now;
   t.left_n := p_limit;
   t.slots := p_slots;
-  t.least := p_least;
+  t.least := lp.least_urgent(p_options);
+  t.options := p_options;
   t.queues := p_queues;
   t.tasks := p_tasks;
   t.capabilities := p_capabilities;
@@ -152,10 +163,10 @@ BEGIN
   RETURN t;
 END $$;
 
--- The long way: up to p_aged jobs of the priority p_most and less urgent ones first, then the rest by priority, down to
--- t.least.
+-- The full path: up to `aged` jobs of the priority `most_urgent` and less urgent ones first, then the rest by priority, down
+-- to `least_urgent` (t.options).
 CREATE OR REPLACE FUNCTION lp.take_by_priority(
-  t lp.taking, p_aged integer, p_most smallint,
+  t lp.taking,
   OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -163,10 +174,10 @@ DECLARE
   v_least smallint := t.least;
   v_got record;
 BEGIN
-  IF p_aged > 0 THEN
-    t.left_n := least(v_limit, p_aged);
+  IF t.options ? 'aged' THEN
+    t.left_n := least(v_limit, (t.options ->> 'aged')::bigint);
     t.least := :LEAST_URGENT;
-    t.floor_priorities := array_fill(p_most, '{1}', '{0}');
+    t.floor_priorities := array_fill(lp.most_urgent(t.options), '{1}', '{0}');
     v_got := lp.fill_claim(t);
     t := v_got.t;
     ids := v_got.ids;
@@ -276,16 +287,17 @@ BEGIN
   END IF;
 END $$;
 
--- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
+-- The verb. p_options: core.jobs.lease.ClaimOptions; a field left out has its default.
 CREATE OR REPLACE FUNCTION lp.claim_1(
-  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
-  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint, p_aged integer, p_most smallint,
+  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer,
+  p_queues text[], p_tasks text[], p_capabilities text[], p_options jsonb, p_now bigint,
   OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs lp.handed,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_most CONSTANT integer := 1024; -- jobs of one claim
+  v_takes_all CONSTANT boolean := NOT p_options ? 'least_urgent'; -- a session that asks for less does not go to sleep
   v_channel text;
   v_tokens bigint[];
   v_floor record;
@@ -304,18 +316,17 @@ BEGIN
     jobs := lp.hand_out(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
     RETURN;
   END IF;
-  v_floor := lp.bring_floor_up_to_date(CASE WHEN p_aged > 0 THEN p_most END, now_ms);
-  v_got := lp.take_only_lane(least(p_limit, v_most), p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms);
+  v_floor := lp.bring_floor_up_to_date(CASE WHEN p_options ? 'aged' THEN lp.most_urgent(p_options) END, now_ms);
+  v_got := lp.take_only_lane(least(p_limit, v_most), p_queues, p_tasks, p_capabilities, p_options, v_floor.last, now_ms);
   IF v_got.ids IS NULL THEN
     v_got := lp.take_by_priority(
-      lp.begin_taking(least(p_limit, v_most), p_slots, p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms),
-      p_aged, p_most
+      lp.begin_taking(least(p_limit, v_most), p_slots, p_queues, p_tasks, p_capabilities, p_options, v_floor.last, now_ms)
     );
   END IF;
   again := v_got.again OR (v_floor.more AND cardinality(v_got.ids) < least(p_limit, v_most));
   IF v_got.ids = '{}' THEN
     next_at := least(lp.next_ready_at(now_ms), v_got.reopening);
-    asleep := p_least = :LEAST_URGENT AND NOT again;
+    asleep := v_takes_all AND NOT again;
     IF asleep THEN
       PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_channel);
     END IF;
@@ -323,7 +334,7 @@ BEGIN
     PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);
     INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_got.tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
-    IF p_least = :LEAST_URGENT THEN
+    IF v_takes_all THEN
       DELETE FROM lp.sleeper AS s WHERE s.session = p_session;
     END IF;
     jobs := lp.hand_out(v_got.ids);

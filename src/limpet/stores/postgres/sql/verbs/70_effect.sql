@@ -2,7 +2,7 @@
 -- Inputs: jobs with their effects (lp.leaving), whose rows of `running` the caller has deleted, or has locked FOR UPDATE in
 -- the order of their ids. core/endings/effect.py names and explains the fields of an effect; :EFFECT_LEFT and the like are
 -- effects that core has made beforehand. Answer: where the jobs are now. Relies on the primary keys.
--- Locks, in this order: the graph (only where somebody waits for one of them), rows of `wait`, leases, gates by key. So
+-- Locks, in this order: the graph (only where a dependent waits for one of them), rows of `wait`, leases, gates by key. So
 -- several jobs go through one call of end_running.
 
 -- An effect as core says it: a field that is left out has the value that core gives it by default.
@@ -99,7 +99,7 @@ BEGIN
   RETURN p_head;
 END $$;
 
--- A job goes on waiting. One that was started once is not cancelled any more for starting late.
+-- A job that still waits. One that was started once is not cancelled any more for starting late.
 CREATE OR REPLACE FUNCTION lp.waits_on(p_head lp.running, p_effect lp.effect, p_now bigint) RETURNS lp.running LANGUAGE plpgsql AS $$
 BEGIN
   IF p_effect.delay_ms IS NOT NULL THEN

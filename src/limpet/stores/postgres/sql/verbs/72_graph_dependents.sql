@@ -224,7 +224,7 @@ BEGIN
 END $$;
 
 -- Keep the parents that a child still waits for from ending before this is committed: one that ends later sees the child.
--- False when somebody is at one of them. It waits for nobody.
+-- False when one of them is locked. It waits for no lock.
 CREATE OR REPLACE FUNCTION lp.hold_open_parents(p_child bytea) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := ARRAY(SELECT d.parent FROM lp.dep AS d WHERE d.child = p_child AND d.done::integer = 0);

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION lp.actual_cost(p_gate lp.gate, p_spent jsonb, p_refun
 $$;
 
 -- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor what was
--- counted. p_actual: what the job cost there in truth (NULL: as it was charged).
+-- counted. p_actual: the actual cost of the job there (NULL: as it was charged).
 CREATE OR REPLACE FUNCTION lp.is_plain_end(p_gate lp.gate, p_taken jsonb, p_verdict text, p_actual bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT NOT (p_taken -> :CHARGE_PROBE)::boolean AND (p_actual IS NULL OR p_actual = (p_taken -> :CHARGE_COST)::bigint)
@@ -17,15 +17,15 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     )
 $$;
 
--- The gate when so many places more were taken.
+-- The gate when p_n more places were taken.
 CREATE OR REPLACE FUNCTION lp.gate_fuller(p_gate lp.gate, p_n integer) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   p_gate.used := p_gate.used + p_n;
   RETURN p_gate;
 END $$;
 
--- So many places are free again at these gates, whose rows are held. Whoever waits there, or sleeps since there was no
--- room, looks again (as gate_post_change says of one).
+-- Places are free again at these gates, whose rows are held. Lanes that wait there, and workers that sleep since there was no
+-- room, look again (as gate_post_change says of one).
 CREATE OR REPLACE FUNCTION lp.free_places(p_keys text[], p_ns integer[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH freed AS (

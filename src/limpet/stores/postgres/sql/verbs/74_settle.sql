@@ -1,7 +1,7 @@
 -- Promise: each transition whose token still holds its job is applied; the others change nothing. The same (session,
 -- seq) again gets the same answers again and changes nothing, even while the first is under way.
 -- Inputs: by position, ids and tokens; results (NULL: there are none); effects as JSON, without a result (NULL: a success, or
--- all are); what each job cost in truth, {unit: how much} (NULL: nobody said). Answer: codes, one per transition: its state when
+-- all are); the actual cost of each job, {unit: how much} (NULL: not reported). Answer: codes, one per transition: its state when
 -- done, SETTLE_STALE + its state when stale, SETTLE_GONE when there is no such job; NULL when all of them have succeeded. And of
 -- the gates at which they failed, or that they held, those that are shut now: [[position, [key...]]...] as JSON.
 -- Fences: a row of `running` is deleted by the statement that compares its token, or was locked by the one that compares
@@ -51,7 +51,7 @@ BEGIN
   );
 END $$;
 
--- One running job, taken from whoever holds its row for a moment. None when it is gone, or when that takes long: then a
+-- One running job; a short lock of its row is waited for. None when it is gone, or when that takes long: then a
 -- transaction of its handler's own is about to settle it, and that one decides. An impatient one does not wait at all.
 CREATE OR REPLACE FUNCTION lp.take_late(p_id bytea, p_token bigint, p_patient boolean) RETURNS lp.running LANGUAGE plpgsql
 SET lock_timeout = '500ms' AS $$
@@ -69,7 +69,7 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 -- The jobs of transitions that are no Succeed leave `running`, with their effects. They are locked without waiting, since
--- other rows are locked already; where somebody is at one of them, it is waited for a moment. p_not: positions that do not count.
+-- other rows are locked already; a locked one is waited for a moment. p_not: positions that do not count.
 CREATE OR REPLACE FUNCTION lp.take_rest(
   p_ids bytea[], p_tokens bigint[], p_results bytea[], p_effects jsonb[], p_spent jsonb[], p_not integer[]
 ) RETURNS lp.leaving[] LANGUAGE plpgsql AS $$
@@ -158,19 +158,13 @@ BEGIN
   RETURN p_codes;
 END $$;
 
--- The results of plain successes, which have left `running`: those that were said (by position, NULL: none) or, in a
--- transaction of the handler's own, noted. True when somebody waits for one of them.
-CREATE OR REPLACE FUNCTION lp.write_results(p_ids bytea[], p_tokens bigint[], p_ats integer[], p_results bytea[])
-RETURNS boolean LANGUAGE plpgsql AS $$
+-- True when a dependent or a watcher waits for one of these plain successes, which have left `running`. What their handlers
+-- noted in their own transactions is put in place of their results.
+CREATE OR REPLACE FUNCTION lp.are_awaited(p_ids bytea[], p_tokens bigint[]) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_noted boolean;
   v_awaited boolean;
 BEGIN
-  IF p_results IS NOT NULL THEN
-    INSERT INTO lp.result (id, body)
-    SELECT a.id, p_results[a.at] FROM unnest(p_ids, p_ats) AS a (id, at) WHERE p_results[a.at] IS NOT NULL
-    ON CONFLICT (id) DO UPDATE SET body = excluded.body;
-  END IF;
   SELECT EXISTS (SELECT FROM lp.settled AS s WHERE s.id = ANY (p_ids)),
     EXISTS (SELECT FROM lp.dep AS d WHERE d.parent = ANY (p_ids) AND NOT d.done)
     OR EXISTS (SELECT FROM lp.watch AS w WHERE w.job = ANY (p_ids))
@@ -190,7 +184,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint;
-  v_again integer[]; -- positions of transitions that repeat an earlier one
+  -- Positions of transitions that repeat an earlier one.
+  v_again integer[] := CASE WHEN p_effects IS NOT NULL THEN lp.repeated(p_ids, p_tokens) END;
   v_plain record;
   v_leaving lp.leaving[];
   v_awaited boolean;
@@ -203,9 +198,6 @@ BEGIN
     RETURN;
   END IF;
   v_now := lp.now_1(p_now);
-  IF p_effects IS NOT NULL THEN
-    v_again := lp.repeated(p_ids, p_tokens);
-  END IF;
   SELECT t.* INTO v_plain FROM lp.take_successes(p_ids, p_tokens, p_effects, v_again, v_now) AS t;
   IF v_plain.heads IS NOT NULL THEN
     v_leaving := lp.successes(v_plain.heads, v_plain.head_ats, p_results, p_spent);
@@ -215,13 +207,17 @@ BEGIN
       SELECT l FROM unnest(v_leaving || lp.take_rest(p_ids, p_tokens, p_results, p_effects, p_spent, v_again)) AS l ORDER BY l.at
     );
   END IF;
+  IF p_results IS NOT NULL AND v_plain.ids IS NOT NULL THEN
+    INSERT INTO lp.result (id, body)
+    SELECT a.id, a.result FROM unnest(p_ids, p_results) WITH ORDINALITY AS a (id, result, at)
+    WHERE a.result IS NOT NULL AND a.at = ANY (v_plain.ats) ON CONFLICT (id) DO UPDATE SET body = excluded.body;
+  END IF;
   IF v_plain.ids IS NOT NULL THEN
-    v_awaited := lp.write_results(v_plain.ids, v_plain.tokens, v_plain.ats, p_results);
+    v_awaited := lp.are_awaited(v_plain.ids, v_plain.tokens);
   END IF;
   IF v_leaving <> '{}' THEN
-    SELECT a.states, a.shuts, a.shut INTO codes, v_shuts, shut FROM lp.apply_effects(
-      v_leaving, coalesce(v_plain.ids, '{}'), coalesce(v_plain.tokens, '{}'), p_session, true, v_now
-    ) AS a;
+    SELECT a.states, a.shuts, a.shut INTO codes, v_shuts, shut
+    FROM lp.apply_effects(v_leaving, coalesce(v_plain.ids, '{}'), coalesce(v_plain.tokens, '{}'), p_session, true, v_now) AS a;
     v_awaited := true;
   ELSIF v_plain.ids IS NOT NULL THEN
     IF v_awaited THEN

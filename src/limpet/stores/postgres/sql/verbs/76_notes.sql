@@ -1,13 +1,13 @@
 -- Promise: an event is kept with a job that is not finished, the first of each name, and a job that waits for it is ready.
 -- Inputs: as named. Answer: one code per signal, in order: SIGNAL_WOKEN, SIGNAL_KEPT, SIGNAL_ALREADY (it was there),
--- SIGNAL_FINISHED, SIGNAL_GONE (there is no such job), SIGNAL_FULL (the job keeps so many that it can take no more).
--- Locks, in order: rows of `running` by id, rows of `wait` by id. Whoever only keeps a job from ending (FOR KEY SHARE: a
+-- SIGNAL_FINISHED, SIGNAL_GONE (there is no such job), SIGNAL_FULL (the job keeps as many as it may).
+-- Locks, in order: rows of `running` by id, rows of `wait` by id. A step that only keeps a job from ending (FOR KEY SHARE: a
 -- child that comes, a handler's own transaction) is not in the way. One who suspends a job deletes its row of `running`
 -- and looks for the event after that, so either it finds the event, or the signal has waited for that row and finds the
 -- job in `wait`. Relies on the primary keys.
 
 -- Hold those of these jobs that are not finished where they are. One that began to run between the two looks needs a new
--- attempt of the whole step: whoever holds rows of `wait` waits for none of `running`.
+-- attempt of the whole step: a step that holds rows of `wait` waits for none of `running`.
 CREATE OR REPLACE FUNCTION lp.hold_still(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_still bytea[] := ARRAY(SELECT r.id FROM lp.running AS r WHERE r.id = ANY (p_ids) ORDER BY r.id FOR NO KEY UPDATE);
@@ -44,7 +44,7 @@ BEGIN
   );
 END $$;
 
--- A job that goes on waiting until it is due waits for these events, too, and no longer for others; its flags.
+-- A job that still waits until it is due now waits for exactly these events; its flags.
 CREATE OR REPLACE FUNCTION lp.wait_for(p_head lp.running, p_events text[]) RETURNS smallint LANGUAGE plpgsql AS $$
 BEGIN
   IF p_head.flags & :NOTES <> 0 THEN
@@ -79,7 +79,7 @@ BEGIN
 END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. It holds
--- what runs for no longer than a settlement waits for it (take_late): what somebody's open transaction has, it asks for
+-- what runs for no longer than a settlement waits for it (take_late): what an open transaction has, it asks for
 -- again.
 CREATE OR REPLACE FUNCTION lp.signal_1(
   p_call text, p_ids bytea[], p_events text[], p_values bytea[], p_now bigint, OUT answers bigint[],

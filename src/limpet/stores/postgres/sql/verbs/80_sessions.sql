@@ -1,7 +1,7 @@
 -- Promise: who is alive: beats open and keep sessions, leaving gives back what one holds.
 -- Inputs: as named. Answer: OUT columns or rows.
 -- Relies on lease_session, running_token and the primary keys. A session's row is locked before rows of `running`: a claim
--- holds it FOR KEY SHARE, which a beat does not disturb; whoever closes it holds it FOR UPDATE, so no claim in flight
+-- holds it FOR KEY SHARE, which a beat does not disturb; a step that closes it holds it FOR UPDATE, so no claim in flight
 -- can lease jobs to a session that is gone.
 
 -- Verb: open or keep a session and take the notes that ride on the beat. p_call names this call: one that is repeated
@@ -47,8 +47,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Lock and answer what these sessions hold, at most so many jobs, by id. What an open transaction of a handler has settled
--- is left to it. One who waits, waits for those who end such a job just now; one who does not skips them.
+-- Lock and answer what these sessions hold, at most p_limit jobs, by id. What an open transaction of a handler has settled
+-- is left to it. With p_wait it waits for steps that end such a job just now; else it skips those jobs.
 CREATE OR REPLACE FUNCTION lp.lock_held(p_sessions text[], p_limit bigint, p_wait boolean) RETURNS lp.running[] LANGUAGE plpgsql AS $$
 DECLARE
   v_tokens bigint[] := ARRAY(SELECT l.token FROM lp.lease AS l WHERE l.session = ANY (p_sessions));

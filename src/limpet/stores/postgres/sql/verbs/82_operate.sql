@@ -5,7 +5,7 @@
 -- Cancel. Waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
 -- Codes: CANCEL_CANCELLED, CANCEL_CANCELLING (it was asked to stop), CANCEL_FINISHED (before), CANCEL_GONE (there is no such
 -- job), CANCEL_BEFORE (it was cancelled before). Where a job begins to run between the look for those that run and the
--- look for those that wait, the whole step begins again. Nobody waits with the graph in hand for what somebody's open
+-- look for those that wait, the whole step begins again. No step that holds the graph waits for a job that an open
 -- transaction has replaced: the step is undone, and begins again when that transaction has ended.
 
 -- Lock a running job for its end. NULL: an open transaction of its handler has settled it, and will hardly be over soon.
@@ -19,7 +19,7 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN NULL;
 END $$;
 
--- Lock those of these jobs that run. Whoever only asks them to stop is in nobody's way; force needs them whole.
+-- Lock those of these jobs that run. A step that only asks them to stop blocks no other one; force locks them for update.
 CREATE OR REPLACE FUNCTION lp.lock_those_running(p_ids bytea[], p_force boolean) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_found bytea[] := ARRAY(SELECT r.id FROM lp.running AS r WHERE r.id = ANY (p_ids) ORDER BY r.id FOR NO KEY UPDATE);
@@ -30,7 +30,7 @@ BEGIN
   RETURN v_found;
 END $$;
 
--- Tell the session that runs a job that a person wants it cancelled.
+-- Tell the worker of a job that a cancel was requested.
 CREATE OR REPLACE FUNCTION lp.tell_cancel(p_token bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM lp.notify(s.channel, 'c', s.id) FROM lp.lease AS l JOIN lp.session AS s ON s.id = l.session WHERE l.token = p_token;
@@ -55,17 +55,17 @@ BEGIN
   RETURN :CANCEL_CANCELLING;
 END $$;
 
--- Lock those of these jobs that wait; LP005 when somebody else has one of them.
+-- Lock those of these jobs that wait; LP005 when another transaction has one of them.
 CREATE OR REPLACE FUNCTION lp.lock_waiting(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_ours bytea[] := ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE SKIP LOCKED);
 BEGIN
   IF lp.not_ours(p_ids, v_ours) <> '{}' THEN
-    RAISE EXCEPTION 'somebody has a job that was to be cancelled' USING ERRCODE = 'LP005';
+    RAISE EXCEPTION 'another transaction holds a job that was to be cancelled' USING ERRCODE = 'LP005';
   END IF;
 END $$;
 
--- Wait until nobody has this job, if it waits, and do not have it then. Raised when that takes long (LP004, for people).
+-- Wait until no other transaction holds this job, if it waits, and do not hold it then. Raised when that takes long (LP004, for people).
 CREATE OR REPLACE FUNCTION lp.wait_for_release(p_id bytea) RETURNS void LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 BEGIN
   PERFORM FROM lp.wait AS w WHERE w.id = p_id FOR UPDATE;
@@ -78,7 +78,7 @@ EXCEPTION
 END $$;
 
 -- One attempt at the whole step; serialization_failure when a job moved in a way that only a new attempt can follow, LP005
--- when somebody has one.
+-- when another transaction holds one.
 CREATE OR REPLACE FUNCTION lp.cancel_step(p_ids bytea[], p_reason text, p_force boolean, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_running bytea[] := lp.lock_those_running(p_ids, p_force);
@@ -255,7 +255,7 @@ BEGIN
 END $$;
 
 -- Verb: see Retry above. p_call names this call, for one that is repeated since its answer was lost. p_forget:
--- recorded steps that those who are retried shall run again, by name; * is all of them.
+-- recorded steps that the retried jobs shall run again, by name; * is all of them.
 CREATE OR REPLACE FUNCTION lp.retry_1(
   p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_forget text[], p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
@@ -272,7 +272,7 @@ BEGIN
     RETURN;
   END IF;
   PERFORM lp.lock_keys(p_ids, true);
-  PERFORM lp.lock(:GRAPH); -- nobody becomes a child of a dead job meanwhile
+  PERFORM lp.lock(:GRAPH); -- no job becomes a child of a dead job meanwhile
   PERFORM FROM lp.done WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
   FOR v_at IN
     SELECT i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)

@@ -1,5 +1,5 @@
 -- Promise: where counters, slots, leases and lanes differ from the stored jobs, and functions that set them by the jobs.
--- Inputs: as named. Answer: as each says. Reads whole tables, in one snapshot, and stops nobody for that.
+-- Inputs: as named. Answer: as each says. Reads whole tables, in one snapshot, which blocks no call.
 -- A counter and the jobs it counts move in one transaction, so every snapshot shows the same difference between them,
 -- whatever others do meanwhile: what is found is added to the number as it is then, in one statement.
 
@@ -119,7 +119,7 @@ CREATE OR REPLACE FUNCTION lp.unblocked() RETURNS TABLE (id bytea) LANGUAGE sql 
   SELECT w.id FROM lp.wait AS w WHERE w.state = :BLOCKED AND NOT EXISTS (SELECT FROM lp.dep AS d WHERE d.child = w.id AND NOT d.done)
 $$;
 
--- Unfinished jobs whose key is nobody's.
+-- Unfinished jobs whose key has no holder.
 CREATE OR REPLACE FUNCTION lp.keyless() RETURNS TABLE (id bytea) LANGUAGE sql STABLE AS $$
   SELECT j.id FROM lp.job AS j JOIN lp.all_places() AS p ON p.id = j.id
   WHERE j.unique_key IS NOT NULL AND p.state < :SUCCEEDED AND j.unique_states & (1 << p.state) <> 0
@@ -197,8 +197,8 @@ BEGIN
   DELETE FROM lp.unique_key WHERE job = ANY (p_ids) AND states <> 0;
 END $$;
 
--- Verb: jobs that are not whole, at most so many: what says what to do goes to the dead letters, the rest goes; whoever waits for
--- it is cancelled. Blocked jobs that wait for no parent go on; keys that are nobody's are taken. Answer: how many there were.
+-- Verb: jobs that are not whole, at most the given number: jobs with a body go to the dead letters, the others are removed; jobs that wait for
+-- them are cancelled. Blocked jobs without an open parent are released; keys without a holder are taken. Answer: how many there were.
 CREATE OR REPLACE FUNCTION lp.repair_jobs_1(
   p_limit integer, p_now bigint, OUT mended bigint, OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql SET jit = off SET lock_timeout = '1s' AS $$
@@ -281,7 +281,7 @@ BEGIN
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;
 
--- Verb: counters are set by the jobs, and one total by the sum that all must make. Nobody folds meanwhile.
+-- Verb: counters are set by the jobs, and one total by the sum that all must make. No other step sums up meanwhile.
 CREATE OR REPLACE FUNCTION lp.repair_counts_1() RETURNS void LANGUAGE plpgsql SET jit = off SET lock_timeout = '5s' AS $$
 BEGIN
   PERFORM lp.lock(:FOLD);
@@ -304,7 +304,7 @@ BEGIN
   UPDATE lp.lane_now AS l SET jobs = l.jobs + w.more FROM lp.wrong_lanes() AS w WHERE l.id = w.lane;
 END $$;
 
--- Verb: what is noted of bounded queues is forgotten: the next enqueue to each counts it anew. It is an upper bound, so that
+-- Verb: what is noted of bounded queues is forgotten: the next enqueue to each counts it again. It is an upper bound, so that
 -- nothing tells whether it is right. What others forget at this moment is left to them.
 CREATE OR REPLACE FUNCTION lp.repair_depths_1() RETURNS void LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
 BEGIN

@@ -3,10 +3,21 @@
 -- of lanes, turns, the lease or the sleep of a session must be made here too.
 
 local ENTRIES = 16 -- active classes that this path looks at
-local EVERYTHING = 9 -- the least urgent priority: who asks for less does not go to sleep
+local LEAST = 9 -- the least urgent priority: a session that asks for less does not go to sleep
+local KNOWN = { least_urgent = true, aged = true, most_urgent = true } -- options that this path keeps
 local MAX_CLAIM, SLACK_MS = 1024, 30000 -- see take
 
 -- -- looking
+
+-- True when this path does what the options say: among jobs of one lane none is aged.
+local function keeps(options)
+  for name in pairs(options) do
+    if not KNOWN[name] then
+      return false
+    end
+  end
+  return not (options.least_urgent and options.aged)
+end
 
 -- The one entry of the active classes that this worker can run; nil when there are several, false when there is none.
 local function only_class(sig, least)
@@ -175,8 +186,9 @@ end
 
 -- The answer of the verb; nil when the full path must do it.
 local function short()
-  local session, sig, _, limit, slots, seq, claimer, least, mailbox, aged = unpack(ARGV, 2, 11)
-  limit, slots, least = tonumber(limit), tonumber(slots), tonumber(least)
+  local session, sig, _, limit, slots, seq, claimer, mailbox, options = unpack(ARGV, 2, 10)
+  limit, slots, options = tonumber(limit), tonumber(slots), unpack_(options)
+  local least, takes_all = options.least_urgent or LEAST, not options.least_urgent
   local layout, token, swept, shift, recount =
     unpack(call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount"))
   local now, timer = base.now(token, swept), call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
@@ -184,7 +196,7 @@ local function short()
   local receipt = call("HGET", K.receipts .. session, claimer)
   if
     tonumber(layout) ~= base.LAYOUT or tonumber(recount or 0) > now or limit < 1
-    or (least < EVERYTHING and aged ~= "0") or tonumber(deadline or 0) <= now or (timer and tonumber(timer) <= now)
+    or not keeps(options) or tonumber(deadline or 0) <= now or (timer and tonumber(timer) <= now)
     or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", K.graph_todo) == 1
     or call("HEXISTS", K.signatures, sig) == 0
   then
@@ -193,7 +205,7 @@ local function short()
   local entry = only_class(sig, least)
   if entry == false then
     call("ZREM", K.timers, "") -- see tx.insist
-    if least == EVERYTHING then
+    if takes_all then
       sleep(session, sig, slots, mailbox, timer, idle and asked)
     elseif known_mailbox ~= mailbox then
       call("HSET", K.session .. session, "mailbox", mailbox)
@@ -209,7 +221,7 @@ local function short()
   end
   call("HSET", K.receipts .. session, claimer, seq .. " " .. text)
   call("PEXPIRE", K.receipts .. session, 3600000)
-  if idle and least == EVERYTHING then
+  if idle and takes_all then
     call("ZREM", K.sleepers .. asked, session)
     call("HDEL", K.session .. session, "idle")
   end

@@ -2,7 +2,7 @@
 
 find_ledger = {}
 
-local ERASED = string.rep("\0", ID_BYTES)
+local BLANK = string.rep("\0", ID_BYTES)
 
 -- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
 function find_ledger.write(first, ids, stored)
@@ -15,7 +15,7 @@ function find_ledger.write(first, ids, stored)
       if stored[at + i - 1] then
         parts[i], live = ids[at + i - 1], live + 1
       else
-        parts[i] = ERASED
+        parts[i] = BLANK
       end
     end
     if live > 0 then
@@ -33,14 +33,14 @@ end
 function find_ledger.at(seq)
   local slot = seq % SLOTS
   local id = call("GETRANGE", K.ledger .. base.text(floor(seq / SLOTS)), slot * ID_BYTES, (slot + 1) * ID_BYTES - 1)
-  return #id == ID_BYTES and id ~= ERASED and id or nil
+  return #id == ID_BYTES and id ~= BLANK and id or nil
 end
 
 -- True when the ids of a chunk are as many as its number says. With `mend` they are then.
 function find_ledger.counts(number, mend)
   local chunk, live = base.text(number), 0
   for _, id in ipairs(base.ids(call("GETRANGE", K.ledger .. chunk, 0, -1))) do
-    live = live + (id ~= ERASED and 1 or 0)
+    live = live + (id ~= BLANK and 1 or 0)
   end
   local counted, is_listed = tonumber(call("HGET", K.ledger_counts, chunk) or 0), call("ZSCORE", K.ledger_chunks, chunk)
   if live == counted and (live > 0) == (is_listed and true or false) then
@@ -65,7 +65,7 @@ function find_ledger.first(first, last)
     local size = min(SLOTS - slot, last - seq + 1)
     local packed = call("GETRANGE", K.ledger .. chunk, slot * ID_BYTES, (slot + size) * ID_BYTES - 1)
     for i, id in ipairs(base.ids(packed)) do
-      if id ~= ERASED then
+      if id ~= BLANK then
         return seq + i - 1
       end
     end
@@ -78,7 +78,7 @@ local function wipe_slots(key, slots)
   local from = 1
   for i = 1, #slots do
     if slots[i + 1] ~= slots[i] + 1 then -- the end of a run of neighbours
-      call("SETRANGE", key, slots[from] * ID_BYTES, string.rep(ERASED, i - from + 1))
+      call("SETRANGE", key, slots[from] * ID_BYTES, string.rep(BLANK, i - from + 1))
       from = i + 1
     end
   end

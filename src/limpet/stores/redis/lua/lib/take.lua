@@ -9,10 +9,10 @@ local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforce
 take = {}
 local t -- the claim that is being filled
 
--- Begin: `sig` says what the worker can run, `least` the least urgent priority that it asks for.
-function take.begin(sig, limit, slots, least)
+-- Begin: `sig` says what the worker can run, `options` is the map of core.jobs.lease.ClaimOptions.
+function take.begin(sig, limit, slots, options)
   t = {
-    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least, most = 0,
+    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, options = options, least = options.least_urgent or LEAST, most = 0,
     rows = {}, leases = {}, tokens = {}, charges = {}, hard = {}, moved = {},
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
@@ -395,9 +395,10 @@ local function fill()
   return t.left > 0
 end
 
--- The same, where up to `aged` jobs are taken first, of the priority `most` and less urgent ones.
-function take.fill(aged, most)
-  if aged == 0 then
+-- The same, where up to `aged` jobs are taken first, of the priority `most_urgent` and less urgent ones.
+function take.fill()
+  local aged, most = t.options.aged, t.options.most_urgent or 0
+  if not aged then
     return fill()
   end
   local enough, least = t.left, t.least

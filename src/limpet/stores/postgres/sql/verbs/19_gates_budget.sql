@@ -1,7 +1,6 @@
--- Promise: the arithmetic of budgets and of actual costs, as core/gate and core/limits/period.py have it, number for number;
--- nothing is read or written. Inputs: a gate, the engine's time in ms, costs of the gate's unit. Answer: numbers, or the
--- gate as it is afterwards. Relies on: nothing. Few gates are budgets: what only they need is not written into the
--- expression that calls it.
+-- Promise: what is left of a budget in its period, as core/gate/budget.py and core/limits/period.py have it, number for number; nothing is read or written. Inputs: a gate,
+-- the engine's time in ms. Answer: numbers, or the gate as it is afterwards. Relies on: nothing. Few
+-- gates are budgets: what only they need is not written into the expression that calls it.
 
 -- When the period began that p_now is in; NULL for none.
 CREATE OR REPLACE FUNCTION lp.period_began(p_period text, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -68,14 +67,3 @@ BEGIN
   p_gate.reserved_for := p_reserved_for;
   RETURN p_gate;
 END $$;
-
--- What a job cost at a gate by its own account (spent: {unit: how much}); NULL: what was counted stands. One that was
--- put off (unfinished) will reserve again, so the budget is refunded the part that it did not report as spent.
-CREATE OR REPLACE FUNCTION lp.gate_reported_cost(p_gate lp.gate, p_spent jsonb, p_unstarted boolean, p_unfinished boolean) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE
-    WHEN (p_gate).interval_us IS NULL AND (p_gate).period IS NULL THEN NULL
-    WHEN p_unstarted THEN 0
-    ELSE coalesce((p_spent ->> (p_gate).unit)::bigint, CASE WHEN p_unfinished AND (p_gate).cap IS NOT NULL THEN 0 END)
-  END
-$$;
