@@ -50,8 +50,8 @@ def make_next(folder: Path, *, min_client: int = 1) -> Path:
     _number_claim(engine / "sql/verbs/63_claim.sql")
     client = engine / "claim.py"
     edit(client, "FROM lp.claim_1(", "FROM lp.claim_2(")
-    edit(client, "%b::bigint, %b::integer, %b::smallint\n)", "%b::bigint, %b::integer, %b::smallint, %b::integer\n)")
-    edit(client, "request.most_urgent,\n", f"request.most_urgent,\n        {NEXT},\n")
+    edit(client, "%b::jsonb, %b::bigint\n)", "%b::jsonb, %b::bigint, %b::integer\n)")
+    edit(client, "request.options,\n        now_ms,\n", f"request.options,\n        now_ms,\n        {NEXT},\n")
     return folder
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from limpet.stores.redis.fields import HOLDER, ID_BYTES, RANGE, RECORD, SEQ_BYTES, SLOTS
-from limpet.stores.redis.find_cursor import ERASED, Batches, Candidate, Cursor, by_arrival
+from limpet.stores.redis.find_cursor import BLANK, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.keys import K
 
 _FIRST, _LAST = RANGE.slice("first"), RANGE.slice("last")
@@ -75,7 +75,7 @@ async def _numbered(cursor: Cursor, pieces: Sequence[range]) -> list[Candidate]:
     for piece, blob in zip(pieces, await cursor.call("MGET", *names), strict=True):
         for seq in reversed(piece) if cursor.newest_first else piece:
             id = (blob or b"")[seq % SLOTS * ID_BYTES :][:ID_BYTES]
-            if id not in (b"", ERASED):
+            if id not in (b"", BLANK):
                 found.append((seq.to_bytes(SEQ_BYTES, "big"), id))
     return found
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
 BATCH: Final = 512  # candidates per step of a scan
-ERASED: Final = bytes(ID_BYTES)  # an erased slot
+BLANK: Final = bytes(ID_BYTES)  # an erased slot
 
 Candidate = tuple[bytes, bytes]  # position and id
 Batches = AsyncIterator[list[Candidate]]

@@ -16,7 +16,7 @@ from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
 from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
 from limpet.stores.redis.find_by_name import of_flow, of_key
-from limpet.stores.redis.find_cursor import BATCH, ERASED, Batches, Candidate, Cursor, by_arrival
+from limpet.stores.redis.find_cursor import BATCH, BLANK, Batches, Candidate, Cursor, by_arrival
 from limpet.stores.redis.keys import K
 
 FEW: Final = 16  # finished jobs that are read of each queue at least
@@ -94,7 +94,7 @@ def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
     places = range(len(blob) // ID_BYTES)
     for slot in reversed(places) if newest_first else places:
         id = blob[slot * ID_BYTES :][:ID_BYTES]
-        if id != ERASED:
+        if id != BLANK:
             yield slot, id
 
 
