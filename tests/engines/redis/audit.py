@@ -43,6 +43,8 @@ def typed(server: RedisServer, namespace: str) -> dict[bytes, tuple[bytes, Any]]
         found: dict[bytes, tuple[bytes, Any]] = {}
         for key in exchange(line, ("KEYS", prefix.replace("{", "\\{") + "*")):
             kind = exchange(line, ("TYPE", key))
+            if kind == b"none":
+                continue  # it has expired since it was listed
             command, *rest = READERS.get(kind, ("EXISTS",))
             value = exchange(line, (command, key, *rest))
             if kind in (b"hash", b"zset"):

@@ -80,7 +80,7 @@ class Gate(Struct, frozen=True):
     rule_changed_at_ms: int = (
         0  # when its rule was changed, or its rate reset: what was charged till then never returns
     )
-    announced_marks: int = 0  # what people have heard of the budget in this period; see core.news
+    announced_marks: int = 0  # what people have heard of the budget in this period; see core/text/gate_events.py
     by_hand: bool = False  # an operator opened it; the result of its probe ends that
 
     @property

@@ -69,8 +69,8 @@ class Definitions(Generic[Id, C]):
     """The lanes and policies that this process has read. They are named by their content and never change."""
 
     def __init__(self, lane: Callable[[bytes], Lane], policy: Callable[[bytes], Policy]) -> None:
-        self.lanes: dict[Id, Lane] = {}
-        self.policies: dict[Id, Policy] = {}
+        self._lanes: dict[Id, Lane] = {}
+        self._policies: dict[Id, Policy] = {}
         self._lane = lane
         self._policy = policy
 
@@ -78,25 +78,20 @@ class Definitions(Generic[Id, C]):
         self, client: C, lanes: Collection[Id], policies: Collection[Id], *, verb: str
     ) -> tuple[Mapping[Id, Lane], Mapping[Id, Policy]]:
         """Definitions by id, asked for where they are not known; one that cannot be read is left out."""
-        missing = self.missing(lanes, policies)
+        if len(self._lanes) >= MOST:
+            self._lanes = {}  # of tenants long gone: those in use are read again
+        lane_of, policy_of = self._lanes, self._policies  # another call may forget lanes while this one waits
+        # No differences of sets: those walk through all that is known.
+        missing = [id for id in set(lanes) if id not in lane_of], [id for id in set(policies) if id not in policy_of]
         if any(missing):
-            self.keep(*await self._read(client, *missing, verb))
-        return self.lanes, self.policies
+            found_lanes, found_policies = await self._read(client, *missing, verb)
+            lane_of.update(_readable(found_lanes, self._lane))
+            policy_of.update(_readable(found_policies, self._policy))
+        return lane_of, policy_of
 
     async def _read(self, client: C, lanes: list[Id], policies: list[Id], verb: str) -> tuple[Stored[Id], Stored[Id]]:
         """What the server has of these."""
         raise NotImplementedError
-
-    def missing(self, lanes: Collection[Id], policies: Collection[Id]) -> tuple[list[Id], list[Id]]:
-        """Those of them that were not read yet, or could not be read."""
-        if len(self.lanes) >= MOST:
-            self.lanes = {}  # of tenants long gone: those in use are read again; who has the old ones keeps them
-        return list(set(lanes) - self.lanes.keys()), list(set(policies) - self.policies.keys())
-
-    def keep(self, lanes: Stored[Id], policies: Stored[Id]) -> None:
-        """Remember what was read; what makes no sense is left out."""
-        self.lanes.update(_readable(lanes, self._lane))
-        self.policies.update(_readable(policies, self._policy))
 
 
 def _readable(found: Stored[Id], decode: Callable[[bytes], T]) -> Iterable[tuple[Id, T]]:

@@ -5,7 +5,7 @@
 -- can lease jobs to a session that is gone.
 
 -- Verb: open or keep a session and take the notes that ride on the beat. p_call names this call: one that is repeated
--- since its answer was lost says again that it opened the session. Answer: also which jobs someone reserved_for cancelled, the
+-- since its answer was lost says again that it opened the session. Answer: also which jobs a person wants cancelled, the
 -- store's own name, and the newest token that it gave out.
 CREATE OR REPLACE FUNCTION lp.beat_1(
   p_session text, p_ttl bigint, p_queues text[], p_tasks text[], p_capabilities text[], p_serves bytea, p_info bytea,
