@@ -94,7 +94,7 @@ def test_a_demo_that_kept_every_promise_has_no_wrong_number() -> None:
         (lambda f: replace(f, notes=NOTES[:2]), "dead letters before the review: 0, should be 14"),
         (lambda f: replace(f, notes=NOTES[2:]), "breaker openings: 0, should be at least 1"),
         (lambda f: replace(f, notes=[OPENED, *NOTES[2:]]), "breaker: open, should be closed"),
-        (lambda f: replace(f, leaked=1), "slots of limits that nobody gave back: 1, should be 0"),
+        (lambda f: replace(f, leaked=1), "slots of limits that were not given back: 1, should be 0"),
     ],
 )
 def test_a_broken_promise_is_named(broken: Callable[[Facts], Facts], wrong: str) -> None:
