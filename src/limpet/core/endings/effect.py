@@ -65,9 +65,8 @@ class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
     blame: bool = False  # the job's reason, cause and type of error are those of the failure; without one it has none
     result: bytes | None = None
     verdict: Verdict = "neutral"  # what breakers learn
-    refund: Refund = (
-        "nothing"  # what comes back: nothing; what budgets hold and the job did not say; all that was taken
-    )
+    # What comes back: nothing; what budgets hold and the job did not say; all that was taken.
+    refund: Refund = "nothing"
     gate: str = ""  # this gate admits no job
     gate_ms: int = 0  # for so long
     trips: bool = False  # and opens as a breaker does

@@ -77,10 +77,9 @@ class Gate(Struct, frozen=True):
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
     reserved_for: int = 0  # the cost of the first job that did not fit: till it fits, no job passes it
-    rule_changed_at_ms: int = (
-        0  # when its rule was changed, or its rate reset: what was charged till then never returns
-    )
-    announced_marks: int = 0  # what people have heard of the budget in this period; see core/text/gate_events.py
+    # When its rule was changed, or its rate reset: what was charged till then never returns.
+    rule_changed_at_ms: int = 0
+    announced_marks: int = 0  # what was logged of the budget in this period; see core/text/gate_events.py
     by_hand: bool = False  # an operator opened it; the result of its probe ends that
 
     @property

@@ -1,5 +1,5 @@
 -- Promise: new jobs are refused where more would wait than may: in a queue, or of one tenant in it.
--- Inputs: lp.batch. Answer: as named; LP006 with the facts of core.depth.queue_full as JSON when they do not fit.
+-- Inputs: lp.batch. Answer: as named; LP006 with the facts of core.limits.depth.queue_full as JSON when they do not fit.
 -- Relies on depth_place, the keys of `count` and `gate`, and post_lane. A call that counts a place again holds lock DEPTH.
 --
 -- How many wait is counted by rows that are only inserted and folded later, so to know it exactly all of them are read. An

@@ -63,7 +63,7 @@ local function waiting_in(crowd)
   return sum
 end
 
--- The first place where the jobs do not fit, in words for core.depth.queue_full; nil when all do. Without `new` (by id)
+-- The first place where the jobs do not fit, in words for core.limits.depth.queue_full; nil when all do. Without `new` (by id)
 -- every job counts.
 function enqueue_depth.full(crowds, run_of, ids, new)
   if #crowds == 0 then
