@@ -39,7 +39,9 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End supervisor and child at once, as a dying machine would."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        pids = (self._process.pid, *_children(self._process.pid))  # each has a process group of its own
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
     def cpu_s(self) -> float:
