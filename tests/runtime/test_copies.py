@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(300)
 
-# The loop has more to do in the turn in which something forks: whoever does it leaves his pid.
+# The loop has more to do in the turn in which a callback forks: every process that gets there writes its pid.
 PROGRAM = """
 import asyncio, os, sys
 

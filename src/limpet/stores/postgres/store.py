@@ -47,7 +47,7 @@ from limpet.stores.postgres.client import Client
 from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.url import PostgresUrl, schema_of
 from limpet.stores.postgres.wakeup_receiver import WakeupReceiver
-from limpet.stores.server.store import ServerStore
+from limpet.stores.server.store import ServerStore, bury
 
 MOVE_IN: Final = "SELECT lp.move_in_1()"
 NAME: Final = "SELECT obj_description('lp.home'::regclass, 'pg_class')"
@@ -171,7 +171,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         if (keeping := self._keeping.get(request.session)) is not None:
             client.borrow_of(keeping)  # a loop that beats for another does little else
         answer, unreadable = await claim.claim(client, self._definitions, request, now_ms)
-        await self._bury(request, unreadable, now_ms)
+        await bury(self, request, unreadable, now_ms)
         return answer
 
     async def settle(

@@ -46,7 +46,7 @@ from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import meta_key
 from limpet.stores.redis.url import RedisUrl
 from limpet.stores.redis.wakeup_receiver import WakeupReceiver
-from limpet.stores.server.store import ServerStore
+from limpet.stores.server.store import ServerStore, bury
 
 
 class RedisStore(ServerStore[Client, WakeupReceiver]):
@@ -122,7 +122,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         )
         if not answer.jobs:
             receiver.listen()  # here, wherever the session is going to sleep
-        await self._bury(request, unreadable, now_ms)
+        await bury(self, request, unreadable, now_ms)
         return answer
 
     async def settle(

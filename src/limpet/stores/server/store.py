@@ -1,4 +1,4 @@
-"""The part of a store on a server that does not depend on the server: who sleeps here, and who asks from which loop."""
+"""What stores on servers share: clients and receivers per loop, sleeping callers, unreadable jobs, definitions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from limpet.core.endings.transition import Bury, Settled, Transition
+from limpet.core.endings.transition import Bury
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import ClaimRequest, Wake
 from limpet.core.settings import namespace_of
-from limpet.stores.base import NOTHING_SPENT, Features
+from limpet.stores.base import Features, Store
 from limpet.stores.server.client import Held, PerLoop
 from limpet.stores.waiters import Waiters, Watches, wake_of
 
@@ -48,21 +48,11 @@ class ServerStore(Watches, Generic[C, R]):
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
 
-    async def settle(
-        self,
-        session: str,
-        seq: int,
-        transitions: Sequence[Transition],
-        *,
-        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
-        now_ms: int | None = None,
-    ) -> list[Settled]:
-        raise NotImplementedError
 
-    async def _bury(self, request: ClaimRequest, unreadable: Sequence[Bury], now_ms: int | None) -> None:
-        """Send claimed jobs that no worker could run to the dead letters, under a sequence of the claimer's own."""
-        if unreadable:
-            await self.settle(f"{request.session}/{request.claimer}", request.seq, unreadable, now_ms=now_ms)
+async def bury(store: Store, request: ClaimRequest, unreadable: Sequence[Bury], now_ms: int | None) -> None:
+    """Send claimed jobs that no worker could run to the dead letters, under a sequence of the claimer's own."""
+    if unreadable:
+        await store.settle(f"{request.session}/{request.claimer}", request.seq, unreadable, now_ms=now_ms)
 
 
 class Definitions(Generic[Id, C]):
