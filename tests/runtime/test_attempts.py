@@ -37,6 +37,21 @@ async def test_an_error_is_retried_until_the_attempts_are_spent(bench: Bench) ->
     assert [attempt.number for attempt in await attempts_of(bench.store, id)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_traceback_begins_in_the_users_code(bench: Bench, *, blocking: bool) -> None:
+    async def fails() -> None:
+        raise ConnectionError("no route")
+
+    def fails_in_a_thread() -> None:
+        raise ConnectionError("no route")
+
+    id = await bench.put(bench.task(fails_in_a_thread if blocking else fails))
+    await bench.drain()
+    (attempt,) = await attempts_of(bench.store, id)
+    first = next(line for line in attempt.traceback.splitlines() if line.startswith("  File "))
+    assert __file__ in first, attempt.traceback
+
+
 @pytest.mark.parametrize(
     ("signal", "state", "attempt"),
     [

@@ -7,6 +7,7 @@ import re
 import sysconfig
 import traceback
 from hashlib import blake2b
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -18,7 +19,7 @@ NAME_CHARS: Final = 300
 TRACEBACK_BYTES: Final = 16 * 1024
 FRAMES: Final = 60  # of each exception in the chain, the innermost ones
 
-_OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN: Final = str(Path(__file__).absolute().parents[2]) + os.sep  # the whole package
 _STDLIB: Final = sysconfig.get_path("stdlib") + os.sep
 _NOISE: Final = (
     (re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`"), "'…'"),
