@@ -16,7 +16,7 @@ from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange
 from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.state import FINISHED, State
-from limpet.stores.base import Store
+from limpet.stores.base import Examines, Store
 from limpet_contract.bench import SWEEP_MS, Bench
 from limpet_contract.hand import Hand
 from limpet_contract.harness import Harness
@@ -31,7 +31,8 @@ CALLERS: tuple[Caller, ...] = ("repeats", "dies")
 # `open` and `close` are the business of the harness.
 VERBS = frozenset(
     name
-    for name, member in vars(Store).items()
+    for protocol in (Store, Examines)
+    for name, member in vars(protocol).items()
     if inspect.iscoroutinefunction(member) and name not in ("open", "close")
 )
 

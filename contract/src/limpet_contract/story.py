@@ -173,6 +173,7 @@ class Story:
         await examined(store).accounts()
         await store.sessions()
         await examined(store).check()
+        await examined(store).repair(dry_run=False, now_ms=now_ms)
         await store.watch(self.ids["plain"], 1_000)
         await store.wait("teller", 1)
 
