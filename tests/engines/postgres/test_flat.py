@@ -135,6 +135,15 @@ async def counted(hand: Hand, monkeypatch: pytest.MonkeyPatch, aged: int = 0) ->
     return median(counts)
 
 
+async def until_filed(hand: Hand) -> None:
+    """Claim until the jobs that were enqueued last are found: a claim files a few hundred new lanes at most."""
+    filed = False
+    while not filed:
+        jobs = await hand.claim(BATCH, aged=BATCH, most_urgent=4)
+        filed = jobs[-1].lane.priority == 5
+        await hand.succeed(*jobs)
+
+
 async def test_a_claim_of_many_jobs_of_one_instant_touches_those_it_takes(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +198,7 @@ async def test_urgent_jobs_cost_nothing_to_those_that_pass_them(
             last = min(first + MAX_BATCH_JOBS, count // 10)
             await bench.put(*(bench.job(priority=3, tenant=f"c{n}") for n in range(first, last)))
         await bench.add_many((CLAIMS + 1) * BATCH)
-        await hand.succeed(*await hand.claim(BATCH, aged=BATCH, most_urgent=4))
+        await until_filed(hand)
         server.ask("VACUUM ANALYZE", timeout_s=600)
         costs.append(await counted(hand, monkeypatch, aged=BATCH))
         await store.close()
