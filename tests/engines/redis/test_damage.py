@@ -9,18 +9,22 @@ import pytest
 from limpet.core.errors import QueueFull, StoreError
 from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.jobs.job import Lane
+from limpet.core.jobs.lease import Note
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from limpet.stores.asking import examined
 from limpet.stores.base import Examines
 from limpet.stores.redis import RedisStore
 from limpet.stores.redis.enqueue import definition
+from limpet.stores.redis.fields import NOTES
 from limpet.stores.redis.scripts import script, source
 from limpet_contract.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.engines.redis.wreck import DAMAGES, Wreck
 from tests.size import in_matrix
 
+FLAGS = 3  # the byte of a record that has the bits of NOTES and its neighbours
 SEEDS = [1, *in_matrix("further seeds of the same damage", *range(2, 12))]
 
 
@@ -108,6 +112,31 @@ async def test_a_repair_that_is_killed_leaves_nothing_behind() -> None:
     assert await store.repair(dry_run=False, now_ms=place.clock.now_ms) == []
     assert place.sound()
     await store.close()
+
+
+async def test_what_a_spoilt_record_hid_is_found_when_its_job_is_gone() -> None:
+    place = Place()
+    hand = place.hand()
+    await place.add_many(2)
+    hidden, _ = jobs = await hand.claim(2)
+    for job in jobs:
+        await hand.save(job, Note("step", "one", b"1"))
+    await hand.succeed(*jobs)
+    raw = bytearray(place.server.ask("HGET", place.key("J"), hidden.id))
+    raw[FLAGS] &= ~NOTES
+    place.server.ask("HSET", place.key("J"), hidden.id, bytes(raw))
+    place.clock.advance(1_000)
+    while await place.store.prune(Retention(succeeded_ms=0), now_ms=place.clock.now_ms):
+        pass
+    assert place.server.ask("HLEN", place.key("J")) == 0
+    assert isinstance(place.store, Examines)
+    found = await place.store.repair(dry_run=True, now_ms=place.clock.now_ms)
+    assert [(each.what, each.jobs) for each in found] == [
+        ("jobs that are gone and left notes, attempts or parents", (hidden.id,))
+    ]
+    await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
+    assert place.sound()
+    await place.store.close()
 
 
 async def test_a_queue_with_a_depth_or_a_drain_is_known_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
@@ -38,6 +39,7 @@ _WORDS: Final[dict[str, tuple[Kind, str]]] = {
     "flow": ("index", "jobs that their flows do not show"),
     "expiring": ("index", "jobs that would not expire"),
     "listed": ("index", "entries of lists that stand for no job"),
+    "leftover": ("index", "jobs that are gone and left notes, attempts or parents"),
     "lane": ("index", "lists that count other jobs than they hold"),
     "kept": ("index", "queues that count other finished jobs than they keep"),
     "unknown": ("index", "queues whose depth or drain is not known"),
@@ -86,9 +88,13 @@ async def repair(client: Client, key: bytes, *, dry_run: bool, now_ms: int | Non
     walk = _Walk(client, key, dry_run, now_ms)
     for stage in ("running", "leases", "keys"):
         await walk.stage(stage)
-    for bare in await _former(client, K.former_holders.under(key)):
+    former = {bare async for page in _scan(client, K.former_holders.under(key)) for bare in page}
+    for bare in former:  # other jobs held these keys before: few have any
         await walk.stage("former", bare)
     await walk.stage("records")
+    for kept in (K.notes, K.attempts, K.parents):
+        async for ids in _scan(client, kept.under(key)):
+            await walk.stage("leftovers", b"".join(ids))
     for stage in ("blocked", "expiring"):
         await walk.stage(stage)
     for level in range(LEAST_URGENT + 1):
@@ -117,13 +123,11 @@ async def repair(client: Client, key: bytes, *, dry_run: bool, now_ms: int | Non
     return [*walk.entries(), *numbers]
 
 
-async def _former(client: Client, prefix: bytes) -> set[bytes]:
-    """The keys that other jobs held before, of which no list is kept: few have any."""
+async def _scan(client: Client, prefix: bytes) -> AsyncIterator[list[bytes]]:
+    """What follows the prefix in the names of keys of which no list is kept, a page of the server's keys at a time."""
     pattern = re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix) + b"*"
-    found: set[bytes] = set()
     cursor: bytes | str = "0"
-    while True:
+    while cursor != b"0":
         cursor, names = await client.call("repair", "SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
-        found.update(name[len(prefix) :] for name in names)
-        if cursor == b"0":
-            return found
+        if names:
+            yield [name[len(prefix) :] for name in names]

@@ -82,6 +82,17 @@ function repair_lists.large_args(cursor, count)
   return keep_fields(K.large_args, cursor, count)
 end
 
+-- What is kept in keys of their own for jobs that are not stored goes. A record that hid it may have been erased without it.
+function repair_lists.leftovers(ids)
+  for _, id in ipairs(base.ids(ids)) do
+    if call("HEXISTS", K.jobs, id) == 0 and tell("leftover", id) then
+      graph.leave_parents(id)
+      call("DEL", K.notes .. id, K.attempts .. id, K.parents .. id)
+    end
+  end
+  return "0"
+end
+
 -- Keys of jobs that are gone: the window of one that was erased may go on, and then it is known when it ends.
 function repair_lists.keys(cursor, count)
   local page = call("HSCAN", K.unique_keys, cursor, "COUNT", count)
