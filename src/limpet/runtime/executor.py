@@ -318,7 +318,7 @@ class Executor:
     def _put(self, job: Claimed, transition: Transition, bill: Bill | None) -> None:
         if type(transition) is not Succeed or job.lane.breaker is not None:
             # A gate may learn from it: nothing has started since, and the store is not told.
-            self._barred_gates.ended(job, transition, fits=self._settle_queue.fits())
+            self._barred_gates.ended(job, transition, fits=self._settle_queue.fits(transition.token))
         self._settle_queue.put(transition, bill)
 
     def _forget(self, attempt: Attempt) -> None:

@@ -25,7 +25,6 @@ from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkReport
 from limpet.runtime.settler import SettleQueue
 
-MOST_PER_CLAIM: Final = 1_024
 STUCK_S: Final = 0.1  # held jobs of which none started for so long are handed back: another worker may be free
 
 
@@ -55,6 +54,7 @@ class Claiming(Struct, frozen=True, kw_only=True):
     executor: Executor
     settle_queue: SettleQueue
     report: WorkReport
+    batch: int  # jobs in one claim
     _narrowed: dict[tuple[bool, bool], Serves] = {}
 
     def owed(self, reach: Reach) -> int:
@@ -191,7 +191,7 @@ class Fetcher(Part):
         held = local_queue.held + local_queue.waiting
         if not free and held * 2 > ahead:
             return None
-        limit = min(MOST_PER_CLAIM, free + ahead - held)
+        limit = min(shared.batch, free + ahead - held)
         startable = local_queue.startable()
         reach = local_queue.reach(LEAST_URGENT, startable)
         if limit <= 0 or self._signal.empty_for == reach:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from itertools import islice
@@ -31,6 +31,7 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.settings import WorkReport
 
 MOST_PER_CALL: Final = 1_000  # what every engine settles in one bounded step
+SHARE: Final = 8  # where leases are settled apart, one that fills this part of a batch is
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 
 
@@ -82,9 +83,14 @@ class Notebook:
 class SettleQueue:
     """The transitions that wait to be written, and those of the write that is under way."""
 
-    def __init__(self, notebook: Notebook) -> None:
+    def __init__(self, notebook: Notebook, batch: int = MOST_PER_CALL, *, by_lease: bool = False) -> None:
         self.notebook = notebook
         self.waiting: list[Transition] = []
+        self._most = min(batch, MOST_PER_CALL)
+        self._many = max(1, self._most // SHARE) if by_lease else self._most  # of one lease: worth a call of their own
+        self._batches: deque[int] = deque()  # sizes of those among the waiting that nothing is added to any more
+        self._last = 0  # the size of the batch after them
+        self._alike = 0  # the newest jobs of that one, all of one lease
         self.bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
         self.under_way: list[Transition] = []  # of the batch that is being written, those without an answer
         self.news = asyncio.Event()
@@ -94,9 +100,15 @@ class SettleQueue:
         """Transitions that the store has not confirmed."""
         return len(self.waiting) + len(self.under_way)
 
-    def fits(self) -> bool:
-        """Whether one more is written in one step with all that waits."""
-        return len(self.waiting) < MOST_PER_CALL
+    def fits(self, token: int) -> bool:
+        """Whether the end of a job of that lease is written in one step with all that waits."""
+        return not self._batches and not self._is_over(token)
+
+    def _is_over(self, token: int) -> bool:
+        """Whether the last batch takes no job of that lease: it is full, or ends with many jobs of another lease."""
+        if self._alike < self._many:
+            return self._last >= self._most
+        return self._last >= self._most or self.waiting[-1].token != token
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every job whose end is not written yet."""
@@ -113,6 +125,11 @@ class SettleQueue:
             self.bills[transition.id, transition.token] = bill
             self.notebook.add(transition.id, transition.token, bill.note)
         waiting = self.waiting
+        if self._is_over(transition.token):
+            self._batches.append(self._last)
+            self._last = self._alike = 0
+        self._alike = self._alike + 1 if self._last and waiting[-1].token == transition.token else 1
+        self._last += 1
         waiting.append(transition)
         if len(waiting) == 1:
             self.news.set()
@@ -124,8 +141,12 @@ class SettleQueue:
 
     def take(self) -> list[Transition]:
         """The next batch to write; it is under way from here on."""
-        batch = self.under_way = self.waiting[:MOST_PER_CALL]
-        del self.waiting[: len(batch)]
+        if self._batches:
+            size = self._batches.popleft()
+        else:
+            size, self._last, self._alike = self._last, 0, 0
+        batch = self.under_way = self.waiting[:size]
+        del self.waiting[:size]
         return batch
 
     def answered(self, batch: list[Transition]) -> None:

@@ -81,7 +81,8 @@ class WorkerRun:
         self._store = PatientStore(plan.store, plan.rng, plan.settings.cut_off_ms, on_back=self._store_is_back)
         self.local_queue = _local_queue(plan)
         self._notebook = Notebook()
-        self._settle_queue = SettleQueue(self._notebook)
+        features = plan.store.features
+        self._settle_queue = SettleQueue(self._notebook, features.batch, by_lease=features.settles_by_lease)
         self._fence = Fence(plan.settings.ttl_ms, plan.roster)
         self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse)
         self._threads = Threads()
@@ -152,6 +153,7 @@ class WorkerRun:
             executor=executor,
             settle_queue=self._settle_queue,
             report=report,
+            batch=plan.store.features.batch,
         )
         self._fetcher = Fetcher(shared, None if empty is None else empty.claimed_nothing)
         self._bypass = Bypass(shared)

@@ -46,6 +46,8 @@ class Features(Struct, frozen=True):
     shared: bool  # other processes can open the same store
     durable: bool  # an acknowledged job survives kill -9 of every process
     transactional: bool  # enqueue and settle inside the caller's own database transaction
+    batch: int = 1_000  # jobs that a worker claims or settles in one call: others wait meanwhile
+    settles_by_lease: bool = False  # many jobs of one lease cost it less than as many of two
     notes: tuple[str, ...] = ()  # what docs and doctor should say about it
 
 

@@ -59,6 +59,8 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
             shared=True,
             durable=True,
             transactional=False,
+            batch=128,  # a millisecond of the server, which every other call waits for
+            settles_by_lease=True,
             notes=(
                 "durable as its AOF is: a crash of the server loses nothing with appendfsync always, 2 s with everysec",
                 f"keeps the last {url.keep:,} succeeded and cancelled jobs of each queue; dead ones all",
