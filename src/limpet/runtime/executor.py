@@ -27,7 +27,7 @@ from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
 from limpet.runtime.local_queue import LocalQueue, Pace
-from limpet.runtime.log import job_log, logger
+from limpet.runtime.log import job_log, job_succeeded, logger
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.settings import Recycled, WorkerPlan
@@ -289,8 +289,10 @@ class Executor:
             self._forget(attempt)
         if transition is not None and not attempt.over:
             self._settle(attempt, transition)
-            if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
+            if type(transition) is not Succeed:
                 log_end(attempt, transition)
+            elif logger.isEnabledFor(logging.INFO):
+                job_succeeded(attempt.job, attempt.elapsed_ms())
         elif transition is None and self._roster is not None:
             self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
         attempt.over = True
@@ -347,7 +349,7 @@ async def _waited(event: asyncio.Event) -> None:
 
 
 def log_end(attempt: Attempt, transition: Transition) -> None:
-    """One line per attempt: how it ended, how long it took and, when it failed, why."""
+    """One line per attempt that did not succeed: how it ended, how long it took and why."""
     about: dict[str, object] = {"duration_ms": attempt.elapsed_ms()}
     if awaits_commit(transition):
         job_log(logging.INFO, "job completed, if its transaction was committed", attempt.job, **about)
@@ -360,7 +362,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
         about["again_in_ms"] = delay_ms
     if isinstance(transition, Suspend):
         about["waits_for"] = list(transition.events)
-    level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
+    level = logging.INFO if isinstance(transition, Release | Suspend) else logging.WARNING
     event = transition.event
     if isinstance(transition, Hold) and transition.trips:
         about["key"] = transition.gate

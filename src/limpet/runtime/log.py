@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Final
-
-import msgspec
 
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed
+from limpet.runtime.log_writer import SUCCESS, LogWriter
 
 logger: Final = logging.getLogger("limpet.worker")
 
@@ -36,6 +33,23 @@ def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
     _write(level, event, about)
 
 
+def job_succeeded(job: Claimed, duration_ms: int) -> None:
+    """The line about a success, as most lines are: where all goes to our own writer it gets no record."""
+    writer = _only_writer()
+    if writer is None:
+        job_log(logging.INFO, SUCCESS, job, duration_ms=duration_ms)
+    else:
+        writer.succeeded(job, duration_ms)
+
+
+def _only_writer() -> LogWriter | None:
+    above = logger.parent
+    if above is None or above.propagate or len(above.handlers) != 1 or logger.handlers or logger.filters:
+        return None
+    handler = above.handlers[0]
+    return handler if type(handler) is LogWriter and not handler.filters and handler.level <= logging.INFO else None
+
+
 def _write(level: int, event: str, fields: dict[str, object]) -> None:
     # A log handler of the app's own may raise, or its stream may be closed: no reason to end what is logged about.
     with suppress(Exception):
@@ -46,31 +60,12 @@ def _words(fields: dict[str, object]) -> str:
     return "".join(f" {name}={value}" for name, value in fields.items())
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object per line, with the fields of the event."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
-        fields = getattr(record, "limpet", None)
-        line |= fields if isinstance(fields, dict) else {"event": record.getMessage()}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
-
-
 def setup_logging(style: str = "text", level: str = "INFO", *, name: str = "limpet") -> None:
     """Send the project's log lines to stderr: for programs of ours, never for a worker inside someone's own.
 
     `name` is the logger whose lines are meant, and those below it.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
-    handler.setFormatter(JsonLines() if style == "json" else text)
     root = logging.getLogger(name)
-    root.handlers[:] = [handler]
+    root.handlers[:] = [LogWriter(style)]
     root.propagate = False
     root.setLevel(level)

@@ -1,0 +1,154 @@
+"""The log is written in batches: no line is lost but by a kill, none stands twice, and a warning is there at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from textwrap import dedent
+
+import pytest
+
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed
+from limpet.runtime import log_writer
+from limpet.runtime.log import job_log, job_succeeded, setup_logging, worker_log
+from limpet.runtime.log_writer import LEFT_OUT, SUCCESS, LogWriter
+
+AT_S = 1_700_000_000.123
+JOB = Claimed(
+    id=bytes(range(16)),
+    token=7,
+    attempt=2,
+    lost=0,
+    lane=Lane("mail", "shop.send"),
+    policy=Policy(),
+    args=b"{}",
+    enqueued_at_ms=0,
+    due_at_ms=0,
+    claimed_at_ms=0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_before() -> Iterator[None]:
+    ours = logging.getLogger("limpet")
+    before = list(ours.handlers), ours.propagate, ours.level
+    yield
+    ours.handlers[:], ours.propagate = before[0], before[1]
+    ours.setLevel(before[2])
+
+
+@pytest.fixture
+def _one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: AT_S)
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    (handler,) = logging.getLogger("limpet").handlers
+    handler.flush()
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.usefixtures("_one_instant")
+def test_a_success_has_the_line_that_its_record_would_have(style: str, capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging(style)
+    job_succeeded(JOB, 12)
+    job_log(logging.INFO, SUCCESS, JOB, duration_ms=12)
+    deferred, recorded = written(capsys)
+    assert deferred == recorded
+    assert SUCCESS in deferred
+
+
+def test_a_handler_of_the_app_gets_a_record_of_every_success(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("json")
+    seen: list[logging.LogRecord] = []
+
+    class Theirs(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record)
+
+    theirs = Theirs()
+    logging.getLogger("limpet").addHandler(theirs)
+    job_succeeded(JOB, 12)
+    logging.getLogger("limpet").removeHandler(theirs)
+    assert [record.__dict__["limpet"]["task"] for record in seen] == ["shop.send"]
+    assert [json.loads(line)["duration_ms"] for line in written(capsys)] == [12]
+
+
+def test_a_warning_is_written_at_once_with_all_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging("json")
+    job_succeeded(JOB, 1)
+    worker_log(logging.INFO, "said before")
+    worker_log(logging.WARNING, "mind this")
+    lines = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [SUCCESS, "said before", "mind this"]
+
+
+def test_a_log_that_is_not_read_says_that_lines_are_left_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "MOST_WAITING", 3)
+    monkeypatch.setattr(LogWriter, "_tell", lambda writer: None)
+    setup_logging("json")
+    for duration_ms in range(5):
+        job_succeeded(JOB, duration_ms)
+    first, *others = written(capsys)
+    assert (json.loads(first)["level"], json.loads(first)["event"]) == ("warning", LEFT_OUT)
+    assert [json.loads(line)["duration_ms"] for line in others] == [3, 4]
+
+
+def run(program: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=120, check=True
+    )
+    return [json.loads(line)["event"] for line in done.stderr.splitlines()]
+
+
+def test_the_last_lines_are_written_when_the_program_ends() -> None:
+    assert run(
+        """
+        import logging
+        from limpet.runtime.log import setup_logging, worker_log
+        setup_logging("json")
+        worker_log(logging.INFO, "the last word")
+        """
+    ) == ["the last word"]
+
+
+def test_a_line_is_written_without_another_one_after_it() -> None:
+    assert run(
+        """
+        import logging, os, sys, threading
+        from limpet.runtime.log import setup_logging, worker_log
+        written, write = threading.Event(), sys.stderr.write
+        def heard(text):
+            write(text)
+            written.set()
+        sys.stderr.write = heard
+        setup_logging("json")
+        worker_log(logging.INFO, "alone")
+        assert written.wait(60)
+        os._exit(0)
+        """
+    ) == ["alone"]
+
+
+def test_a_copy_of_the_process_writes_its_own_lines_alone() -> None:
+    lines = run(
+        """
+        import logging, os
+        from limpet.runtime.log import setup_logging, worker_log
+        setup_logging("json")
+        worker_log(logging.INFO, "the parent's")
+        copy = os.fork()
+        if copy == 0:
+            worker_log(logging.INFO, "the copy's")
+        else:
+            os.waitpid(copy, 0)
+        """
+    )
+    assert sorted(lines) == ["the copy's", "the parent's"]
