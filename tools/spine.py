@@ -81,7 +81,7 @@ RUN: Final = (
     Station("run", HANDLER),
     Station("run", "runtime/settler.py:SettleQueue.put", rests=True),
 )
-ASK: Final = Station("ask", "client/producer.py:SharedBatch.add", rests=True)
+ASK: Final = Station("ask", "client/producer.py:SharedBatch.send_alone")
 NEWS: Final = Station("wake", "runtime/local_queue.py:ClaimSignal.news", via="runtime/fetcher.py", rests=True)
 
 

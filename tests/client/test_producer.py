@@ -61,6 +61,62 @@ async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting:
     assert counting.calls == [1, 20]
 
 
+async def lone(counting: CountingStore, timeout_s: float = 60) -> Producer:
+    """A producer whose last call carried one job: the next caller is a lone one."""
+    producer = Producer(Connection(lambda: counting), timeout_s)
+    await producer.enqueue(_job(producer), ())
+    counting.calls.clear()
+    counting.called.clear()
+    return producer
+
+
+async def test_a_lone_caller_makes_its_call_itself(counting: CountingStore) -> None:
+    producer = await lone(counting)
+    asking = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await asyncio.sleep(0)
+    assert counting.calls == [1]  # in its first turn of the loop
+    await asking
+
+
+async def test_callers_that_come_while_a_lone_one_is_answered_share_the_next_call(counting: CountingStore) -> None:
+    producer = await lone(counting)
+    counting.open_gate.clear()
+    callers = [asyncio.create_task(producer.enqueue(_job(producer), ())) for _ in range(20)]
+    await counting.called.wait()
+    assert counting.calls == [1]
+    counting.open_gate.set()
+    await asyncio.gather(*callers)
+    assert counting.calls == [1, 19]
+    await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(20)))
+    assert counting.calls == [1, 19, 20]  # many come: the first of them waits for the others
+
+
+async def test_a_lone_caller_that_is_cancelled_leaves_the_next_call_to_the_others(counting: CountingStore) -> None:
+    producer = await lone(counting)
+    counting.open_gate.clear()
+    first, *others = [asyncio.create_task(producer.enqueue(_job(producer), ())) for _ in range(3)]
+    await counting.called.wait()
+    first.cancel()
+    counting.open_gate.set()
+    assert len({answer.id for answer in await asyncio.gather(*others)}) == 2
+    assert counting.calls == [1, 2]
+
+
+async def test_a_lone_caller_is_told_when_its_time_is_over(
+    counting: CountingStore, forward: Callable[[float], None]
+) -> None:
+    producer = await lone(counting)
+    counting.open_gate.clear()
+    asking = asyncio.create_task(producer.enqueue(job := _job(producer), ()))
+    await counting.called.wait()
+    forward(60)
+    with pytest.raises(EnqueueTimeout) as told:
+        await asking
+    assert told.value.ids == [id_text(job.id)]
+    counting.open_gate.set()
+    await producer.enqueue(_job(producer), ())
+
+
 async def test_who_waits_for_a_key_keeps_nobody_else(counting: CountingStore) -> None:
     producer = Producer(Connection(lambda: counting), 60)
     counting.open_gate.clear()

@@ -98,7 +98,7 @@ class Producer:
 
     async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
         """Store one job, in one round trip with the jobs that other callers of this loop ask for meanwhile."""
-        return await self.batcher().add(job, rules)
+        return await self.batcher().enqueue(job, rules)
 
     async def enqueue_batch(
         self,
@@ -113,13 +113,19 @@ class Producer:
 
         While a queue is full it is asked again, for as long as `wait_ms` says.
         """
-        call = partial(self._enqueue_batch, jobs, rules, stored, again)
+        call = partial(self.enqueue_once, jobs, rules, stored, again)
         return await (call() if wait_ms is None else self.when_room(wait_ms, call))
 
-    async def _enqueue_batch(
-        self, jobs: Sequence[Job], rules: Rules, stored: Sequence[str], again: str
+    async def enqueue_once(
+        self,
+        jobs: Sequence[Job],
+        rules: Rules,
+        stored: Sequence[str] = (),
+        again: str = "",
+        sending: Sending | None = None,
     ) -> list[Enqueued]:
-        with followed() as sending:
+        """Store all jobs or none, in a call of their own; `sending` says how far it has come."""
+        with followed(sending) as sending:
             try:
                 async with asyncio.timeout(self.timeout_s):
                     answers = await self.connection.store.enqueue(jobs, rules)
@@ -211,17 +217,21 @@ class LoopBatcher:
         """A new job id, larger than the last one of this loop."""
         return self._maker.make(time.time_ns() // 1_000_000)
 
-    def add(self, job: Job, rules: Rules) -> asyncio.Future[Enqueued]:
-        """Store one job; the future is done within the deadline, with the answer or with an error."""
-        return (self._plain if job.unique is None else self._keyed).add(job, rules)
+    async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
+        """Store one job within the deadline."""
+        batch = self._plain if job.unique is None else self._keyed
+        return await (batch.send_alone(job, rules) if batch.is_lone else batch.add(job, rules))
 
-    async def add_when_room(self, job: Job, rules: Rules, wait_ms: int) -> Enqueued:
+    async def enqueue_when_room(self, job: Job, rules: Rules, wait_ms: int) -> Enqueued:
         """Store one job; while its queue is full it is tried again, for as long as the caller waits for room."""
-        return await self._producer.when_room(wait_ms, partial(self.add, job, rules))
+        return await self._producer.when_room(wait_ms, partial(self.enqueue, job, rules))
 
 
 class SharedBatch:
-    """Jobs that share a call: one call is under way, and jobs that come meanwhile share the next."""
+    """Jobs that share a call: one call is under way, and jobs that come meanwhile share the next.
+
+    A lone caller makes its call itself: no task, no second turn of the loop. It is one as long as calls carry one job.
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -233,13 +243,31 @@ class SharedBatch:
         self._sending = Sending()  # of the call that is under way, or was last
         self._flushing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._alone = False  # the call under way is that of a lone caller
+        self._shares = True  # the last call carried jobs of several callers, or none was made yet
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether a caller that comes now may be alone: no call is under way, and the last one was not shared."""
+        return self._flushing is None and not self._alone and not self._shares
+
+    async def send_alone(self, job: Job, rules: Rules) -> Enqueued:
+        """Store the job of a lone caller, in its own task."""
+        self._alone, self._sending = True, Sending()
+        try:
+            (answer,) = await self._producer.enqueue_once([job], rules, sending=self._sending)
+        finally:
+            self._alone = False
+            if self._waiting and self._flushing is None:
+                self._flushing = self._begin_flush()
+        return answer
 
     def add(self, job: Job, rules: Rules) -> asyncio.Future[Enqueued]:
         """Put one job in; the future is done within the deadline, with the answer or with an error."""
         loop = self._loop
         pending = PendingEnqueue(job, rules, loop.create_future(), loop.time() + self._timeout_s)
         self._waiting.append(pending)
-        if self._flushing is None:
+        if self._flushing is None and not self._alone:
             # A new task runs after the tasks that are ready now: callers of one loop turn go together, and a lone
             # caller waits for no other.
             self._flushing = self._begin_flush()
@@ -279,7 +307,7 @@ class SharedBatch:
                 batch = self._take()
                 if not batch:
                     return
-                self._under_way = batch
+                self._under_way, self._shares = batch, len(batch) > 1
                 await self._deliver(batch)
         finally:
             if self._flushing is me:

@@ -108,9 +108,9 @@ async def enqueue(client: Client, spec: TaskSpec, values: Mapping[str, Any], opt
         # A call of its own: the store must see whose transaction it may wait for, and refuse no other job with it.
         (answer,) = await client.producer.enqueue_batch([job], rules, wait_ms=options.wait_ms)
     elif options.wait_ms is None:
-        answer = await batcher.add(job, rules)
+        answer = await batcher.enqueue(job, rules)
     else:
-        answer = await batcher.add_when_room(job, rules, options.wait_ms)
+        answer = await batcher.enqueue_when_room(job, rules, options.wait_ms)
     return JobHandle(client, answer.id, task=spec.name, existing=answer.existing)
 
 

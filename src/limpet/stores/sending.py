@@ -45,9 +45,9 @@ refusals_at_once: Final = _at_once.get
 
 
 @contextmanager
-def followed() -> Iterator[Sending]:
+def followed(sending: Sending | None = None) -> Iterator[Sending]:
     """Follow the call that is made inside."""
-    sending = Sending()
+    sending = sending or Sending()
     token = _current.set(sending)
     try:
         yield sending
