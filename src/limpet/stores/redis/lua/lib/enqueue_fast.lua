@@ -45,27 +45,34 @@ local function may_be_erased(count)
   return false
 end
 
--- The state of a job that is stored.
-local function state_of(id)
+-- The state of a job that is stored, by its record.
+local function state_of(id, raw)
   if call("HEXISTS", K.running, id) == 1 then
     return RUNNING
   end
-  local raw = call("HGET", K.jobs, id)
   return #raw < RECORD.size and DEAD or min(byte(raw, RECORD.state), CANCELLED)
 end
 
--- Store what is new of the call: the items for the lane, all ids, which of them are new, and an answer for each.
+-- Store what is new of the call: the items for the lane, all ids, which of them are new, and an answer for each. Jobs of
+-- one id follow each other, since a call comes in the order of ids.
 local function store(count, seq, now6, first, middle)
-  local items, ids, stored, answers, jobs, ready = {}, {}, {}, {}, K.jobs, char(48 + READY)
+  local ids, items, stored, answers, records = {}, {}, {}, {}, {}
   for i = 1, count do
-    local id, number = ARGV[ID + 3 * i], base.b6(seq + i)
-    ids[i] = id
-    if call("HSETNX", jobs, id, first .. number .. middle .. ARGV[TAIL + 3 * i]) == 1 then
-      items[#items + 1], stored[i], answers[i] = now6 .. number .. id, true, ready
+    ids[i] = ARGV[ID + 3 * i]
+  end
+  local there = base.mget(K.jobs, ids)
+  for i, id in ipairs(ids) do
+    if there[i] then
+      answers[i] = char(64 + state_of(id, there[i]))
+    elseif id == ids[i - 1] then
+      answers[i] = char(64 + READY)
     else
-      answers[i] = char(64 + state_of(id))
+      local number, at = base.b6(seq + i), 2 * #items
+      records[at + 1], records[at + 2] = id, first .. number .. middle .. ARGV[TAIL + 3 * i]
+      items[#items + 1], stored[i], answers[i] = now6 .. number .. id, true, char(48 + READY)
     end
   end
+  base.chunked("HSET", K.jobs, records)
   return items, ids, stored, table.concat(answers)
 end
 
