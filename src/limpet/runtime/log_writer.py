@@ -1,4 +1,4 @@
-"""Writes log lines to stderr in batches, in a thread of its own: a line per job must not slow the jobs down."""
+"""Writes log lines to stderr, those of successes in batches by a thread: a line per job must not slow the jobs down."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed
 
-FLUSH_S: Final = 0.1  # a line waits no longer; a kill -9 loses as much of the log, but no warning
+FLUSH_S: Final = 0.1  # a success is told no later, and a kill -9 loses no more of them
 AT_ONCE: Final = 500  # lines in one write, about a millisecond: then other threads get a turn
 MOST_WAITING: Final = 100_000  # a log that is not read must not fill the memory
 LEFT_OUT: Final = "lines of the log are left out before this one: it is read more slowly than it is written"
@@ -46,9 +46,9 @@ class JsonLines(logging.Formatter):
 
 
 class LogWriter(logging.Handler):
-    """Lines go out together, at most 0.1 s late; a warning at once, with all before it, and so do the last ones.
+    """Lines about successes go out together, at most 0.1 s late; any other line at once, with all before it.
 
-    A line about a success is formatted where it is written, and is the one that its record would get.
+    A success is formatted where it is written, and its line is the one that its record would get.
     """
 
     def __init__(self, style: str) -> None:
@@ -67,15 +67,12 @@ class LogWriter(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line."""
+        """Write a line."""
         try:
             self._waiting.append(self.format(record))
+            self.flush()
         except Exception:
             self.handleError(record)
-        if record.levelno >= logging.WARNING:
-            self.flush()
-        elif not self._told:
-            self._tell()
 
     def succeeded(self, job: Claimed, duration_ms: int) -> None:
         """Take the line about an attempt that succeeded."""
