@@ -24,7 +24,7 @@ def app_on(engine: str, folder: Path) -> Limpet:
     if engine == "sqlite":
         return Limpet(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
     server = shared_redis(REDIS) if engine == "redis" else shared_postgres(POSTGRES)
-    return Limpet(server.url, namespace=namespace, enqueue_timeout=60)
+    return Limpet(f"{server.url}?timeout=60", namespace=namespace, enqueue_timeout=60)  # thousands of jobs in one call
 
 
 @pytest.fixture(params=ENGINES)
