@@ -177,6 +177,8 @@ class Fetcher(Part):
                 finally:
                     signal.wants_slots = True
                 self._took(want, claim)
+                if claim.jobs:
+                    await asyncio.sleep(0)  # they start before the next claim is asked for
 
     async def stop(self) -> None:
         await super().stop()
