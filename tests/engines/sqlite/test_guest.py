@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from limpet.core.errors import SchemaOutdated, UnknownParent, WrongContext
 from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
-from limpet.stores.sqlite import SqliteStore, sentry
+from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
 
 LANE = Lane("default", "work")
@@ -107,62 +106,15 @@ async def test_rows_of_the_callers_own_making_change_nothing(store: SqliteStore,
     assert (await store.count()).enqueued == 2
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the kernel tells", "it is asked for"])
-async def test_a_sleeping_worker_notices_the_callers_commit(
-    store: SqliteStore, conn: Any, told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not told:
-        monkeypatch.setattr(sentry, "_watched", lambda path: None)
+async def test_a_sleeping_worker_notices_the_callers_commit(store: SqliteStore, conn: Any) -> None:
     await store.beat(Beat("s", 15_000, Serves()))
     await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))
     sleeping = asyncio.create_task(store.wait("s", 60_000))
-    conn.execute("BEGIN IMMEDIATE")
-    await store.enqueue_on(conn, [job(1)])
-    await asyncio.sleep(0)  # it sleeps
-    conn.execute("COMMIT")
-    assert (await sleeping).work
-    assert len((await store.claim(ClaimRequest("s", Serves(), 1, 1, 2))).jobs) == 1
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The looks that sleeping workers take, by session; "too early" as the last one makes the next find nothing."""
-    looks, changed = list[str](), sentry.Sentry.changed
-
-    def look(self: sentry.Sentry, who: str) -> bool:
-        looks.append(who)
-        return looks[-2:] != ["too early", who] and changed(self, who)
-
-    monkeypatch.setattr(sentry.Sentry, "changed", look)
-    return looks
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="this kernel does not tell, so the file is looked at")
-
-
-@linux
-async def test_a_worker_that_sleeps_does_not_look_at_a_file_that_is_not_written(
-    store: SqliteStore, looks: list[str]
-) -> None:
-    await store.beat(Beat("s", 15_000, Serves()))
-    assert not (await store.wait("s", int(5_000 * sentry.LOOK_S))).work
-    assert looks == ["s"]
-
-
-@linux
-async def test_a_commit_that_reaches_the_file_after_the_look_is_noticed_by_the_next(
-    store: SqliteStore, conn: Any, looks: list[str]
-) -> None:
-    await store.beat(Beat("s", 15_000, Serves()))
-    await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))
-    sleeping = asyncio.create_task(store.wait("s", 60_000))
-    await asyncio.sleep(0)
-    looks.append("too early")
     conn.execute("BEGIN IMMEDIATE")
     await store.enqueue_on(conn, [job(1)])
     conn.execute("COMMIT")
     assert (await sleeping).work
-    assert looks == ["s", "too early", "s", "s"]
+    assert len((await store.claim(ClaimRequest("s", Serves(), 1, 1, 2))).jobs) == 1
 
 
 @pytest.mark.skipif(library is sqlite3, reason="the standard library's SQLite is the one in use")

@@ -54,15 +54,15 @@ from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
 from limpet.stores.sqlite.repair import AT_ONCE, STAGES, Stage
-from limpet.stores.sqlite.sentry import LOOK_S, log_watch
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Statements, Tx
 from limpet.stores.sqlite.writer import Process
-from limpet.stores.waiters import WORK, Waiters, Watches, wake_of
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 T = TypeVar("T")
 
 STEP_MS: Final = 1_000  # further behind than this, and the machine's clock was set back
+LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
 
 
 class SqliteStore(Watches):
@@ -280,22 +280,15 @@ class SqliteStore(Watches):
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         process = self.process
         name = session.encode()
-        if process.sentry is None or self.path is None:
+        if process.sentry is None:
             return wake_of(await process.receiver.sleep(name, timeout_ms / 1000))
-        sentry, left_s = process.sentry, timeout_ms / 1000
-
-        def look() -> None:
-            if sentry.changed(session):
-                process.receiver.deliver(WORK, name)
-
-        with log_watch(self.path, look) as is_told:
-            while True:
-                look()  # first of all: what was committed since the last claim
-                pause_s = left_s if is_told else min(left_s, LOOK_S)
-                kinds = await process.receiver.sleep(name, pause_s)
-                left_s -= pause_s
-                if kinds or left_s <= 0:
-                    return wake_of(kinds)
+        for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
+            kinds = await process.receiver.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
+            if kinds:
+                return wake_of(kinds)
+            if process.sentry.changed(session):
+                return Wake(work=True)
+        return Wake()
 
     # -- people and handles
 
