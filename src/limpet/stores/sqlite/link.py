@@ -33,10 +33,6 @@ Logs = tuple[Place | None, Place | None]
 logger = logging.getLogger("limpet.stores.sqlite")
 
 
-class Occupied(Exception):
-    """Another user has the connection or its file, or it is to be looked after first: that takes time."""
-
-
 class Replaced(Exception):
     """What was just committed is in a file that is no longer the store's: it must be asked of the new one."""
 
@@ -136,18 +132,10 @@ class Link:
         self.torn = False  # in a child: the parent was using it when it forked
 
     @contextmanager
-    def use(self, *, at_once: bool = False) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone; one that turns out broken is dropped.
-
-        With `at_once` nothing is waited for or looked after: Occupied is raised instead.
-        """
-        if not self.busy.acquire(blocking=not at_once):
-            raise Occupied
-        try:
-            is_old = time.monotonic() - self._looked_s > LOOK_S
-            if at_once and (is_old or self._conn is None):
-                raise Occupied
-            if self._conn is not None and is_old:
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone; one that turns out broken is dropped."""
+        with self.busy:
+            if self._conn is not None and time.monotonic() - self._looked_s > LOOK_S:
                 self._look()
             if self._conn is None:
                 self._conn = self._open()
@@ -155,14 +143,10 @@ class Link:
                     self.lock_file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 yield self._conn
-            except Occupied:
-                raise
             except BaseException:
                 if self._conn is not None and not _healthy(self._conn):
                     self.drop()
                 raise
-        finally:
-            self.busy.release()
 
     @property
     def is_current(self) -> bool:

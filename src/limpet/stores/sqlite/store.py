@@ -81,7 +81,6 @@ class SqliteStore(Watches):
         self.namespace = namespace_of(namespace)
         self.sync = sync
         self.strict = strict  # refuse to start when acknowledged jobs could be lost
-        self._is_quick = sync == "normal" and path is not None  # a commit does not wait for the disk
         self._looked = False
         self._busy_ms = busy_ms  # how long a commit waits for a foreign transaction on the file
         self._prefix = prefix_of(namespace)
@@ -112,7 +111,7 @@ class SqliteStore(Watches):
         if process is not None and (self.path is None or any(link.torn for link in process.links)):
             what = "lives in the memory of its parent" if self.path is None else "was forked in the middle of a commit"
             raise WrongContext(f"this process {what}", fix="start it with spawn or forkserver, or use a file")
-        process = self._process = Process(self.path, self._prefix, self._connect, self._busy_ms)
+        process = self._process = Process(self.path, self._prefix, self._connect)
         return process
 
     def _connect(self) -> sqlite3.Connection:
@@ -141,7 +140,7 @@ class SqliteStore(Watches):
             tx.now_ms = self.clock(floor_ms)
         return tx
 
-    async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None, *, here: bool = False) -> T:
+    async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
         if has_joined():
             self._guests.refuse(verb)
         process = self.process
@@ -155,7 +154,7 @@ class SqliteStore(Watches):
             process.stored |= tx.stored
             return answer
 
-        answer: T = await process.writer.submit(verb, operation, here=here)
+        answer: T = await process.writer.submit(verb, operation)
         return answer
 
     async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
@@ -186,9 +185,7 @@ class SqliteStore(Watches):
             sending.begin(self.path or "memory", str)
             sending.out += 1
         try:
-            return await self._write(
-                "enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms, here=self._is_quick and len(jobs) == 1
-            )
+            return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
         except StoreUnreachable as error:
             if sending is not None:
                 sending.out -= error.verb == "open"  # no file was ever open, so none was written

@@ -26,9 +26,8 @@ from limpet.core.errors import (
     StoreUnreachable,
 )
 from limpet.stores.sqlite.checkpoint import Checkpointer
-from limpet.stores.sqlite.connection import BUSY_MS
 from limpet.stores.sqlite.library import is_safe, library
-from limpet.stores.sqlite.link import TRIES, Link, Occupied, Replaced, StoreFile, forks
+from limpet.stores.sqlite.link import TRIES, Link, Replaced, StoreFile, forks
 from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.tx import Known
 from limpet.stores.sqlite.wake import WakeupReceiver
@@ -82,14 +81,12 @@ class Writer:
         link: Link,
         *,
         write: bool = True,
-        busy_ms: int = BUSY_MS,
         answer_s: float = ANSWER_S,
         committed: Callable[[], None] = lambda: None,
         rolled_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.link = link
         self._write = write
-        self._busy_ms = busy_ms  # as the connection has it
         self._answer_s = answer_s
         self._requests: deque[Request] = deque()
         self._wake = threading.Condition()
@@ -101,18 +98,10 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="limpet-sqlite", daemon=True)
         self._thread.start()
 
-    async def submit(self, verb: str, operation: Operation, *, here: bool = False) -> Any:
-        """Run `operation` inside a transaction and answer what it returned, after the commit.
-
-        With `here` it runs in this thread when nobody else writes, which spares two changes of threads. That holds up
-        the loop: it is for few rows and for commits that do not wait for the disk.
-        """
+    async def submit(self, verb: str, operation: Operation) -> Any:
+        """Run `operation` inside a transaction and answer what it returned, after the commit."""
         loop = asyncio.get_running_loop()
         request = Request(verb, operation, loop)
-        if here and self._served_here(request):
-            request.resolve()
-            await asyncio.sleep(0)  # a caller that asks again and again must not keep the loop
-            return request.future.result()
         with self._wake:
             if self._closing:
                 raise StoreUnreachable("the store was closed", verb=verb, fix="open it again")
@@ -132,21 +121,6 @@ class Writer:
             self._wake.notify()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
-
-    def _served_here(self, request: Request) -> bool:
-        """Commit in the caller's thread; False when that would wait, or the file turned out to be replaced."""
-        if self._requests or self._closing:
-            return False
-        try:
-            with self.link.use(at_once=True) as conn:
-                self._commit(conn, [request], at_once=True)
-        except (Occupied, Replaced):
-            return False
-        except Exception as error:
-            if _is_busy(error):
-                return False
-            request.error = translate(error, request.verb)
-        return True
 
     # -- the thread
 
@@ -175,18 +149,14 @@ class Writer:
                 return
         raise StoreUnreachable("the file is replaced over and over", fix="end the program that replaces it")
 
-    def _commit(self, conn: sqlite3.Connection, group: list[Request], *, at_once: bool = False) -> None:
+    def _commit(self, conn: sqlite3.Connection, group: list[Request]) -> None:
         lock = self.link.lock_file
         if lock >= 0:
             # SQLite's own busy handler is unfair (98 to 2 between two processes): wait in the kernel's queue.
-            _lock(lock, at_once=at_once)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            if at_once:
-                conn.execute("PRAGMA busy_timeout = 0")  # a transaction of another program may have the file
             self._transaction(conn, group)
         finally:
-            if at_once:
-                conn.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
             if lock >= 0:
                 fcntl.flock(lock, fcntl.LOCK_UN)
         self.changes = conn.total_changes
@@ -239,9 +209,7 @@ class Writer:
 class Process:
     """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
 
-    def __init__(
-        self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection], busy_ms: int = BUSY_MS
-    ) -> None:
+    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
         self.pid = os.getpid()
         self.known = Known()
         self.prefix = prefix
@@ -259,7 +227,7 @@ class Process:
 
         lock_path = f"{path}-lock" if path else None
         writing = link(lock_path, on_other_file=self.known.stored.clear)
-        self.writer = Writer(writing, busy_ms=busy_ms, committed=self._committed, rolled_back=self._rolled_back)
+        self.writer = Writer(writing, committed=self._committed, rolled_back=self._rolled_back)
         self.checkpointer = Checkpointer(link()) if path and is_safe() else None
         self.sentry = Sentry(link(), prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
@@ -289,13 +257,6 @@ class Process:
             self.sentry.link.close()
 
 
-def _lock(descriptor: int, *, at_once: bool) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if at_once else 0))
-    except BlockingIOError:
-        raise Occupied from None
-
-
 def _answer(group: list[Request]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
     for request in group:
@@ -317,10 +278,6 @@ NOT_ITS_TROUBLE: tuple[type[BaseException], ...] = (
     library.InterfaceError,
     library.ProgrammingError,
 )
-
-
-def _is_busy(error: Exception) -> bool:
-    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def translate(error: BaseException, verb: str) -> BaseException:
