@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from textwrap import dedent
 
 import pytest
@@ -15,7 +19,7 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Claimed
 from limpet.runtime import log_writer
 from limpet.runtime.log import job_log, job_succeeded, setup_logging, worker_log
-from limpet.runtime.log_writer import LEFT_OUT, SUCCESS, LogWriter
+from limpet.runtime.log_writer import SUCCESS
 
 AT_S = 1_700_000_000.123
 JOB = Claimed(
@@ -87,17 +91,61 @@ def test_any_other_line_is_written_at_once_with_all_before_it(capsys: pytest.Cap
     assert lines == [SUCCESS, "worker started"]
 
 
-def test_a_log_that_is_not_read_says_that_lines_are_left_out(
+def test_a_log_that_is_read_slowly_keeps_few_lines_waiting(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "MOST_WAITING", 3)
-    monkeypatch.setattr(LogWriter, "_tell", lambda writer: None)
+    monkeypatch.setattr(log_writer, "FLUSH_S", 3_600)  # the thread does not come to it
     setup_logging("json")
-    for duration_ms in range(5):
+    for duration_ms in range(6):
         job_succeeded(JOB, duration_ms)
-    first, *others = written(capsys)
-    assert (json.loads(first)["level"], json.loads(first)["event"]) == ("warning", LEFT_OUT)
-    assert [json.loads(line)["duration_ms"] for line in others] == [3, 4]
+    there = [json.loads(line)["duration_ms"] for line in capsys.readouterr().err.splitlines()]
+    assert there == [0, 1, 2, 3]
+    assert [json.loads(line)["duration_ms"] for line in written(capsys)] == [4, 5]
+
+
+def test_where_no_thread_can_be_started_a_success_is_written_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    setup_logging("json")
+    for duration_ms in range(2):
+        job_succeeded(JOB, duration_ms)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_lines_of_several_processes_are_not_torn_in_a_full_pipe() -> None:
+    program = """
+        import sys
+        from limpet.runtime.log import job_succeeded, setup_logging
+        from tests.runtime.test_log_writer import JOB
+        setup_logging("json")
+        print("ready", flush=True)
+        sys.stdin.read()
+        for number in range(5_000):
+            job_succeeded(JOB, number)
+    """
+    reading, writing = os.pipe()
+    command = [sys.executable, "-c", dedent(program)]
+    with ExitStack() as stack:
+        start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writing)
+        writers = [stack.enter_context(start(text=True)) for _ in range(3)]
+        os.close(writing)
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:  # all at the same time
+            assert writer.stdin is not None
+            writer.stdin.close()
+        with open(reading, "rb", buffering=0) as log:
+            read = []
+            while piece := log.read(512):  # more slowly than they write
+                read.append(piece)
+    lines = [json.loads(line)["duration_ms"] for line in b"".join(read).splitlines()]
+    assert sorted(lines) == sorted(list(range(5_000)) * 3)
 
 
 def run(program: str) -> list[int]:

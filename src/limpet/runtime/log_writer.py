@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
+import select
+import stat
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 import msgspec
 
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Claimed
 
 FLUSH_S: Final = 0.1  # a success is told no later, and a kill -9 loses no more of them
-AT_ONCE: Final = 500  # lines in one write, about a millisecond: then other threads get a turn
-MOST_WAITING: Final = 100_000  # a log that is not read must not fill the memory
-LEFT_OUT: Final = "lines of the log are left out before this one: it is read more slowly than it is written"
+MOST_WAITING: Final = 10_000  # then a job that ends writes them: a log that is not read must not fill the memory
+# What goes out in one write. Several processes write one log, and a pipe keeps no more of a write together.
+IN_PIPE_BYTES: Final = select.PIPE_BUF
+IN_FILE_BYTES: Final = 1 << 16
 
 SUCCESS: Final = "job succeeded"
 TEXT: Final = "%(asctime)s %(levelname)-7s %(process)d %(message)s"
 SECOND: Final = "%Y-%m-%d %H:%M:%S"
 
-Success = tuple[float, Claimed, int]  # when, the job, and how many milliseconds it took
+
+# When, id, lane, attempt, milliseconds. Not the job: what waits must not keep its arguments.
+Success = tuple[float, bytes, Lane, int, int]
 
 
 class JsonLines(logging.Formatter):
@@ -53,15 +59,17 @@ class LogWriter(logging.Handler):
 
     def __init__(self, style: str) -> None:
         super().__init__()
-        as_json = style == "json"
-        self.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
-        self._success: Callable[[Success], str] = success_in_json if as_json else SuccessInText()
+        self._as_json = style == "json"
+        self.setFormatter(JsonLines() if self._as_json else logging.Formatter(TEXT))
+        self._stream = sys.stderr  # the one of now: a handler may redirect its own for a while
+        self._most_bytes = IN_FILE_BYTES if _is_file(self._stream) else IN_PIPE_BYTES
         self._begin()
         os.register_at_fork(after_in_child=self._begin)  # what waits is the parent's, and its thread is not here
 
     def _begin(self) -> None:
-        self._waiting: deque[str | Success] = deque(maxlen=MOST_WAITING)
-        self._writing = threading.Lock()
+        self._success: Callable[[Success], str] = success_in_json if self._as_json else SuccessInText()
+        self._waiting: deque[str | Success] = deque()
+        self._writing = threading.RLock()
         self._news = threading.Event()
         self._told = False
         self._thread: threading.Thread | None = None
@@ -70,36 +78,52 @@ class LogWriter(logging.Handler):
         """Write a line."""
         try:
             self._waiting.append(self.format(record))
-            self.flush()
         except Exception:
             self.handleError(record)
+        self.flush()
 
     def succeeded(self, job: Claimed, duration_ms: int) -> None:
         """Take the line about an attempt that succeeded."""
-        self._waiting.append((time.time(), job, duration_ms))
+        self._waiting.append((time.time(), job.id, job.lane, job.attempt, duration_ms))
         if not self._told:
             self._tell()
+        elif len(self._waiting) > MOST_WAITING:
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits."""
         with self._writing:
-            if len(self._waiting) == MOST_WAITING:
-                self._waiting[0] = self.format(
-                    logging.makeLogRecord({"name": "limpet", "levelname": "WARNING", "msg": LEFT_OUT})
-                )
-            while self._waiting:
-                lines = [self._line(self._waiting.popleft()) for _ in range(min(AT_ONCE, len(self._waiting)))]
-                sys.stderr.write("".join(lines))
-                sys.stderr.flush()
+            try:
+                while self._waiting:
+                    self._stream.write(self._next_lines())
+                    self._stream.flush()
+            except Exception:  # it is closed, or its reader is gone: nothing can be told
+                self._waiting.clear()
 
-    def _line(self, line: str | Success) -> str:
-        return (line if isinstance(line, str) else self._success(line)) + "\n"
+    def _next_lines(self) -> str:
+        """As many lines as are kept together, and at least one."""
+        lines, size = "", 0
+        while self._waiting:
+            line = self._waiting[0]
+            if not isinstance(line, str):
+                line = self._waiting[0] = self._success(line)
+            size += len(line.encode(errors="replace")) + 1
+            if lines and size > self._most_bytes:
+                break
+            self._waiting.popleft()
+            lines += line + "\n"
+        return lines
 
     def _tell(self) -> None:
-        self._told = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="limpet-log", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="limpet-log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the container has no room for another thread
+                self.flush()
+                return
+            self._thread = thread
+        self._told = True
         self._news.set()
 
     def _run(self) -> None:
@@ -108,41 +132,44 @@ class LogWriter(logging.Handler):
             time.sleep(FLUSH_S)  # for the lines that come with it
             self._news.clear()
             self._told = False
-            try:
-                self.flush()
-            except (OSError, ValueError):  # stderr is closed, or its reader is gone: nothing can be told
-                self._waiting.clear()
+            self.flush()
+
+
+def _is_file(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 class SuccessInText:
     """The line of a success as logging would format its record; a second is formatted once."""
 
     def __init__(self) -> None:
-        self._second, self._stamp, self._process = 0, "", 0
+        self._second, self._stamp, self._process = 0, "", os.getpid()
 
     def __call__(self, success: Success) -> str:
-        at_s, job, duration_ms = success
-        second, lane = int(at_s), job.lane
+        at_s, id, lane, attempt, duration_ms = success
+        second = int(at_s)
         if second != self._second:
-            self._second, self._process = second, os.getpid()
-            self._stamp = time.strftime(SECOND, time.localtime(second))
+            self._second, self._stamp = second, time.strftime(SECOND, time.localtime(second))
         begin = f"{self._stamp},{int((at_s - second) * 1000):03d} INFO    {self._process} {SUCCESS}"
-        about = f"queue={lane.queue} task={lane.task} attempt={job.attempt} duration_ms={duration_ms}"
-        return f"{begin} job_id={id_text(job.id)} {about}"
+        about = f"queue={lane.queue} task={lane.task} attempt={attempt} duration_ms={duration_ms}"
+        return f"{begin} job_id={id_text(id)} {about}"
 
 
 def success_in_json(success: Success) -> str:
     """The same as JsonLines would format its record."""
-    at_s, job, duration_ms = success
+    at_s, id, lane, attempt, duration_ms = success
     line = {
         "at": _iso(at_s),
         "level": "info",
         "logger": "limpet.worker",
         "event": SUCCESS,
-        "job_id": id_text(job.id),
-        "queue": job.lane.queue,
-        "task": job.lane.task,
-        "attempt": job.attempt,
+        "job_id": id_text(id),
+        "queue": lane.queue,
+        "task": lane.task,
+        "attempt": attempt,
         "duration_ms": duration_ms,
     }
     return msgspec.json.encode(line).decode()

@@ -87,10 +87,10 @@ class SettleQueue:
         self.notebook = notebook
         self.waiting: list[Transition] = []
         self._most = min(batch, MOST_PER_CALL)
-        self._many = max(1, self._most // SHARE) if by_lease else self._most  # of one lease: worth a call of their own
+        self._worth_a_call = max(1, self._most // SHARE) if by_lease else self._most  # jobs of one lease
         self._batches: deque[int] = deque()  # sizes of those among the waiting that nothing is added to any more
-        self._last = 0  # the size of the batch after them
-        self._alike = 0  # the newest jobs of that one, all of one lease
+        self._size = 0  # of the batch after them
+        self._same_lease = 0  # its newest jobs, all of one lease
         self.bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
         self.under_way: list[Transition] = []  # of the batch that is being written, those without an answer
         self.news = asyncio.Event()
@@ -106,9 +106,8 @@ class SettleQueue:
 
     def _is_over(self, token: int) -> bool:
         """Whether the last batch takes no job of that lease: it is full, or ends with many jobs of another lease."""
-        if self._alike < self._many:
-            return self._last >= self._most
-        return self._last >= self._most or self.waiting[-1].token != token
+        ends = self._same_lease >= self._worth_a_call and self.waiting[-1].token != token
+        return ends or self._size >= self._most
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every job whose end is not written yet."""
@@ -126,10 +125,10 @@ class SettleQueue:
             self.notebook.add(transition.id, transition.token, bill.note)
         waiting = self.waiting
         if self._is_over(transition.token):
-            self._batches.append(self._last)
-            self._last = self._alike = 0
-        self._alike = self._alike + 1 if self._last and waiting[-1].token == transition.token else 1
-        self._last += 1
+            self._batches.append(self._size)
+            self._size = self._same_lease = 0
+        self._same_lease = self._same_lease + 1 if self._size and waiting[-1].token == transition.token else 1
+        self._size += 1
         waiting.append(transition)
         if len(waiting) == 1:
             self.news.set()
@@ -144,7 +143,7 @@ class SettleQueue:
         if self._batches:
             size = self._batches.popleft()
         else:
-            size, self._last, self._alike = self._last, 0, 0
+            size, self._size, self._same_lease = self._size, 0, 0
         batch = self.under_way = self.waiting[:size]
         del self.waiting[:size]
         return batch
