@@ -12,11 +12,12 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.meter import percentiles
+from bench.meter import per_call, percentiles
+from bench.versions import installed
 
 URL = "LIMPET_BENCH_URL"
 CALM_S = 0.02  # between two jobs, so that the worker is asleep again
@@ -98,7 +99,7 @@ async def one_by_one(send: Send, jobs: int) -> Figures:
     at_s = time.perf_counter()
     for _ in range(jobs):
         await send()
-    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+    return per_call(jobs, time.perf_counter() - at_s)
 
 
 async def side_by_side(send: Send, jobs: int, callers: int) -> Figures:
@@ -127,19 +128,25 @@ async def beside_a_sleeper(path: str, send: Callable[[int], Awaitable[object]], 
         return await asyncio.to_thread(waits, jobs, lambda: asyncio.run_coroutine_threadsafe(one(), loop).result())
 
 
-def main_on_uvloop(path: str, measures: Iterable[Measure]) -> None:
+def main_on_uvloop(path: str, measures: Iterable[Measure], packages: Sequence[str]) -> None:
     """Run one of these measures, on the fastest loop there is."""
     import uvloop  # it is in the environments of these peers alone
 
     def looped(measure: Measure) -> Callable[..., Figures | None]:
         return lambda **options: uvloop.run(measure(**options))
 
-    main(path, {measure.__name__: looped(measure) for measure in measures})
+    main(path, {measure.__name__: looped(measure) for measure in measures}, (*packages, "uvloop"))
 
 
-def main(path: str, measures: Mapping[str, Callable[..., Figures | None]]) -> None:
-    """Run one measure of the adapter at `path`, in a process that knows the URL before it imports the peer."""
+def main(path: str, measures: Mapping[str, Callable[..., Figures | None]], packages: Sequence[str]) -> None:
+    """Run one measure of the adapter at `path`, in a process that knows the URL before it imports the peer.
+
+    `packages` are those whose releases are told.
+    """
     name, options = sys.argv[1], json.loads(sys.argv[2])
+    if name == "versions":
+        print(json.dumps(installed(*packages)))
+        return
     if (where := options.pop("url", None)) is not None:
         env = {**os.environ, URL: where.format(n=0)}
         command = [sys.executable, path, name, json.dumps(options)]

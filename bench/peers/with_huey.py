@@ -137,4 +137,5 @@ if __name__ == "__main__":
             "memory": memory,
             "consume": consume,
         },
+        ("huey", "redis", "hiredis"),
     )
