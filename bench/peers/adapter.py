@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,58 @@ def waits(jobs: int, one: Callable[[], float]) -> Figures:
             found_ms.append(waited_ms)
         time.sleep(CALM_S * (0.5 + random.random()))
     return percentiles(found_ms)
+
+
+# -- for peers that run in threads
+
+
+class Countdown:
+    """Counts the jobs that have run in any thread, and tells when they are as many as awaited."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = 0
+        self._over = threading.Event()
+        self.over_s = 0.0  # when the last one ran
+
+    def expect(self, jobs: int) -> None:
+        """Begin to wait for this number of jobs."""
+        self._left = jobs
+        self._over.clear()
+
+    def count(self) -> bool:
+        """One more has run; whether it was the last."""
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return False
+        self.over_s = time.perf_counter()
+        self._over.set()
+        return True
+
+    def wait(self) -> None:
+        """Until all have run."""
+        self._over.wait()
+
+
+def in_turn(send: Callable[[], object], jobs: int) -> Figures:
+    """One caller, one enqueue after the other."""
+    send()
+    at_s = time.perf_counter()
+    for _ in range(jobs):
+        send()
+    return per_call(jobs, time.perf_counter() - at_s)
+
+
+def to_a_sleeper(path: str, send: Callable[[int], object], jobs: int) -> Figures:
+    """From before enqueue to the handler's first line, in another process that is idle."""
+    with sleeper(path) as waited_ms:
+
+        def one() -> float:
+            send(time.monotonic_ns())
+            return waited_ms()
+
+        return waits(jobs, one)
 
 
 # -- for peers that run on asyncio
