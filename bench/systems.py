@@ -59,9 +59,15 @@ def _redis_peers() -> Iterator[System]:
     everysec = ground.redis("everysec")
     shared = _LEAST | {"waiting", "memory"}
     peers = (
+        ("sidekiq", _program(".bench/sidekiq/ruby", "with_sidekiq.rb"), shared | {"bulk"}, 1),
         ("bullmq", _bullmq(), shared | {"bulk", "callers"}, 1),
         ("taskiq", _python("taskiq"), shared | {"callers"}, _SLOW),
         ("huey", _python("huey"), shared, _SLOW),
+        ("celery", _python("celery"), shared, _SLOW),
+        ("dramatiq", _python("dramatiq"), shared, _SLOW),
+        ("arq", _python("arq"), shared | {"callers"}, _SLOW),
+        # It runs one job after another, so it is left out where jobs wait side by side.
+        ("rq", _python("rq"), _LEAST | {"bulk", "memory"}, _SLOW / 4),
     )
     for name, command, measures, scale in peers:
         if command is not None:

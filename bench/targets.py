@@ -43,8 +43,8 @@ def _beside_floor(goal: float, enough: float) -> Target:
     return Target(goal, enough=enough, beside=(FLOOR,))
 
 
-_PYTHON: Final = ("huey", "taskiq")
-_ALL: Final = ("bullmq", *_PYTHON)
+_PYTHON: Final = ("huey", "taskiq", "arq", "dramatiq", "celery", "rq")
+_ALL: Final = ("sidekiq", "bullmq", *_PYTHON)
 _POSTGRES: Final = ("pgqueuer", "procrastinate")
 _LEASE: Final = Target(1, below="lease_s", plus=2)
 _P99: Final = Target(3, below="p50_ms", either=Target(1.5, beside=(FLOOR,)))
