@@ -83,7 +83,7 @@ tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-ol
 matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
 	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)
 
-bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
+bench: $(READY) ## measure this machine beside its floor: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
 	@echo "bench: measuring the SQLite engine"
 	@$(BIN)/python -m bench
 	@echo "bench: measuring the Redis engine"
@@ -93,7 +93,8 @@ bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite, Red
 
 # The versions are part of the names, so that a new one is installed when it is written here.
 PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullmq/.ready-6.7.0 \
-	.bench/pgqueuer/.ready-1.6.0 .bench/procrastinate/.ready-3.10.0
+	.bench/pgqueuer/.ready-1.6.0 .bench/procrastinate/.ready-3.10.0 .bench/celery/.ready-5.7.0 .bench/dramatiq/.ready-2.2.1 \
+	.bench/rq/.ready-2.12.0 .bench/arq/.ready-0.28.0 .bench/sidekiq/.ready-bookworm
 
 .bench/huey/.ready-%:
 	@echo "bench-peers: installing huey $* into an environment of its own, .bench/huey"
@@ -119,16 +120,47 @@ PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullm
 	@.bench/procrastinate/bin/python -m pip install -qq --disable-pip-version-check procrastinate==$* 'psycopg[binary,pool]==3.3.8' uvloop==0.23.0
 	@touch $@
 
+.bench/celery/.ready-%:
+	@echo "bench-peers: installing Celery $* into an environment of its own, .bench/celery"
+	@$(PYTHON) -m venv --clear .bench/celery
+	@.bench/celery/bin/python -m pip install -qq --disable-pip-version-check 'celery[redis]==$*' kombu==5.7.0 redis==8.1.0 hiredis==3.5.0
+	@touch $@
+
+.bench/dramatiq/.ready-%:
+	@echo "bench-peers: installing Dramatiq $* into an environment of its own, .bench/dramatiq"
+	@$(PYTHON) -m venv --clear .bench/dramatiq
+	@.bench/dramatiq/bin/python -m pip install -qq --disable-pip-version-check dramatiq==$* redis==8.1.0 hiredis==3.5.0
+	@touch $@
+
+.bench/rq/.ready-%:
+	@echo "bench-peers: installing RQ $* into an environment of its own, .bench/rq"
+	@$(PYTHON) -m venv --clear .bench/rq
+	@.bench/rq/bin/python -m pip install -qq --disable-pip-version-check rq==$* redis==8.1.0 hiredis==3.5.0
+	@touch $@
+
+# It takes no newer redis-py than 5.
+.bench/arq/.ready-%:
+	@echo "bench-peers: installing arq $* into an environment of its own, .bench/arq"
+	@$(PYTHON) -m venv --clear .bench/arq
+	@.bench/arq/bin/python -m pip install -qq --disable-pip-version-check arq==$* redis==5.3.1 hiredis==3.5.0 uvloop==0.23.0
+	@touch $@
+
+# The release of Debian decides which Sidekiq it is. What cannot be unpacked is tried again next time.
+.bench/sidekiq/.ready-%: tools/sidekiq.py tools/debian.py
+	@echo "bench-peers: unpacking Debian's Sidekiq into .bench/sidekiq"
+	@rm -rf .bench/sidekiq
+	@if $(PYTHON) tools/sidekiq.py; then touch $@; fi
+
 .bench/bullmq/.ready-%: bench/peers/bullmq/package.json
 	@command -v npm > /dev/null || { echo "bench-peers: no npm found, so BullMQ is left out"; exit 0; }; \
 	echo "bench-peers: installing bullmq $* into .bench/bullmq"; \
 	mkdir -p .bench/bullmq && cp bench/peers/bullmq/package.json bench/peers/bullmq/.npmrc .bench/bullmq/ && \
 	npm install --prefix .bench/bullmq --silent --no-package-lock --no-audit --no-fund --ignore-scripts && touch $@
 
-bench-peers: $(READY) $(PEERS) ## the same beside peers (huey, taskiq, BullMQ, PgQueuer, Procrastinate), each in its own environment, taking turns
+bench-peers: $(READY) $(PEERS) ## the same beside peers (Sidekiq, BullMQ, Celery, Dramatiq, RQ, arq, taskiq, huey, PgQueuer, Procrastinate), in turns
 	@echo "bench-peers: measuring the SQLite engine and huey"
 	@$(BIN)/python -m bench --peers
-	@echo "bench-peers: measuring the Redis engine, BullMQ, taskiq and huey"
+	@echo "bench-peers: measuring the Redis engine, Sidekiq, BullMQ, Celery, Dramatiq, RQ, arq, taskiq and huey"
 	@$(BIN)/python -m bench --engine redis --peers
 	@echo "bench-peers: measuring the PostgreSQL engine, PgQueuer and Procrastinate"
 	@$(BIN)/python -m bench --engine postgres --peers

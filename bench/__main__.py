@@ -11,7 +11,7 @@ from typing import get_args
 
 from bench.driver import measured
 from bench.plan import MEASURES
-from bench.report import setting, table
+from bench.report import releases, setting, table
 from bench.systems import systems
 from bench.targets import Engine, rows
 
@@ -34,7 +34,7 @@ def main() -> None:
     if unknown := set(only) - set(ids):
         parser.error(f"no measure {', '.join(sorted(unknown))}; there are {', '.join(ids)}")
     able = systems(engine, asked.url)
-    chosen = [system for system in able if asked.peers or not system.peer]
+    chosen = [system for system in able if asked.peers or system.role != "peer"]
     if asked.systems is not None:
         names = asked.systems.split(",")
         chosen = [system for system in able if system.name in names]
@@ -48,9 +48,10 @@ def main() -> None:
         lambda text: print(f"bench: {text}", file=sys.stderr, flush=True),
     )
     about = f"{setting(engine)}, size {asked.size}"
-    print(f"{about}\n\n{table(engine, results, chosen)}")
+    versions = {system.name: system.versions(engine) for system in chosen}
+    print(f"{about}\n\n{releases(versions)}\n\n{table(engine, results, chosen)}")
     if asked.json is not None:
-        kept = {"about": about, "engine": engine, "size": asked.size, "figures": results}
+        kept = {"about": about, "engine": engine, "size": asked.size, "versions": versions, "figures": results}
         asked.json.write_text(json.dumps(kept, indent=2) + "\n")
 
 

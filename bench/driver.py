@@ -13,11 +13,14 @@ from typing import Any, Final, Literal
 
 from bench.ground import Ground, scratch
 from bench.plan import Measure
+from bench.versions import Versions
 
 Size = Literal["tiny", "quick", "full"]
+Role = Literal["ours", "floor", "peer"]
 Figures = Mapping[str, float]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+PATH: Final = os.pathsep.join((str(ROOT / "src"), str(ROOT)))  # of this checkout, whichever environment runs it
 TIMEOUT_S: Final = 1_800
 SCALED: Final = frozenset({"drain", "memory"})  # figures per job, of a backlog that slow systems may have smaller
 
@@ -30,7 +33,7 @@ class System:
     command: tuple[str, ...]
     measures: frozenset[str]
     ground: Ground
-    peer: bool = False
+    role: Role = "ours"
     scale: float = 1
 
     def run(self, measure: str, options: Mapping[str, Any]) -> Figures:
@@ -39,17 +42,25 @@ class System:
         if measure in SCALED:
             asked["jobs"] = round(asked["jobs"] * self.scale)
         with scratch() as folder, self.ground(folder) as url:
-            done = subprocess.run(
-                [*self.command, measure, json.dumps({**asked, "url": url})],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "LIMPET_BENCH_FOLDER": str(folder)},
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=TIMEOUT_S,
-                check=True,
-            )
-        figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+            figures: Figures = self._said(measure, {**asked, "url": url}, LIMPET_BENCH_FOLDER=str(folder))
         return figures
+
+    def versions(self, engine: str) -> Versions:
+        """The releases that it is made of."""
+        releases: Versions = self._said("versions", {"engine": engine})
+        return releases
+
+    def _said(self, name: str, options: Mapping[str, Any], **environment: str) -> Any:
+        done = subprocess.run(
+            [*self.command, name, json.dumps(options)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": PATH, **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        return json.loads(done.stdout.splitlines()[-1])
 
 
 def measured(

@@ -66,7 +66,7 @@ def ask(url: str, *words: str) -> bytes:
     address = (where.hostname or "127.0.0.1", where.port or 6379)
     answer = b""
     with socket.create_connection(address, timeout=5) as conn, conn.makefile("rb") as reader:
-        for command in (*_greeting(where), words):
+        for command in (*greeting(where), words):
             parts = [word.encode() for word in command]
             conn.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
             answer = reader.readline().rstrip()
@@ -82,7 +82,13 @@ def percentiles(waits_ms: Sequence[float]) -> dict[str, float]:
     return {"p50_ms": cuts[49], "p95_ms": cuts[94], "p99_ms": cuts[98]}
 
 
-def _greeting(where: SplitResult) -> list[tuple[str, ...]]:
+def per_call(jobs: int, took_s: float) -> dict[str, float]:
+    """The figures of calls that were awaited one by one."""
+    return {"jobs_per_s": jobs / took_s, "each_us": took_s / jobs * 1_000_000}
+
+
+def greeting(where: SplitResult) -> list[tuple[str, ...]]:
+    """What a Redis server is told first."""
     commands: list[tuple[str, ...]] = []
     if where.password is not None:
         commands.append(("AUTH", unquote(where.username or "default"), unquote(where.password)))

@@ -8,16 +8,19 @@ from typing import Final, Literal, get_args
 
 Engine = Literal["sqlite", "redis", "postgres"]
 
+FLOOR: Final = "floor"  # the column of what the mechanism beneath takes alone
+
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should be: a number, or a multiple of the best of some peers in the same run."""
+    """What a figure should be: a number, or a multiple of the best of some systems in the same run."""
 
     value: float
-    floor: float | None = None  # less than the target, and still acceptable
-    peers: tuple[str, ...] = ()  # the value is a multiple of the best of these
+    enough: float | None = None  # not the value, and still acceptable
+    beside: tuple[str, ...] = ()  # the value is a multiple of the best of these
     below: str | None = None  # the value is a multiple of this other figure of the measure
     plus: float = 0  # and so much more
+    either: Target | None = None  # to reach this one is as good
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,15 @@ def _all(value: float) -> Mapping[Engine, Target]:
     return dict.fromkeys(get_args(Engine), Target(value))
 
 
-_PYTHON: Final = ("huey", "taskiq")
-_ALL: Final = ("bullmq", *_PYTHON)
+def _beside_floor(goal: float, enough: float) -> Target:
+    return Target(goal, enough=enough, beside=(FLOOR,))
+
+
+_PYTHON: Final = ("huey", "taskiq", "arq", "dramatiq", "celery", "rq")
+_ALL: Final = ("sidekiq", "bullmq", *_PYTHON)
 _POSTGRES: Final = ("pgqueuer", "procrastinate")
 _LEASE: Final = Target(1, below="lease_s", plus=2)
-# 1.2 times Sidekiq, which is not among the peers here: where the targets come from it adds five times BullMQ's jobs.
-_SIDEKIQ: Final = Target(6, peers=("bullmq",))
+_P99: Final = Target(3, below="p50_ms", either=Target(1.5, beside=(FLOOR,)))
 
 ROWS: Final = (
     Row(
@@ -51,9 +57,9 @@ ROWS: Final = (
         "jobs/s",
         "more",
         {
-            "sqlite": Target(50_000, floor=25_000),
-            "redis": Target(5, floor=3, peers=("bullmq",)),
-            "postgres": Target(3, floor=1.5, peers=("pgqueuer",)),
+            "sqlite": Target(50_000, enough=25_000),
+            "redis": Target(5, enough=3, beside=("bullmq",)),
+            "postgres": Target(3, enough=1.5, beside=("pgqueuer",)),
         },
     ),
     Row(
@@ -62,7 +68,7 @@ ROWS: Final = (
         "jobs_per_s",
         "jobs/s",
         "more",
-        {"sqlite": Target(15, peers=("huey",)), "redis": Target(25, floor=15, peers=_PYTHON)},
+        {"sqlite": Target(15, beside=("huey",)), "redis": Target(25, enough=15, beside=_PYTHON)},
     ),
     Row("CPU per 10,000 no-op jobs, worker and store", "drain", "cpu_s_per_10k", "s", "less", _all(0.25)),
     Row(
@@ -79,7 +85,11 @@ ROWS: Final = (
         "jobs_per_s",
         "jobs/s",
         "more",
-        {"sqlite": Target(100_000), "redis": _SIDEKIQ, "postgres": Target(1.5, peers=("pgqueuer",))},
+        {
+            "sqlite": Target(100_000),
+            "redis": Target(1.2, enough=0.9, beside=("sidekiq",)),
+            "postgres": Target(1.5, enough=1.3, beside=("pgqueuer",)),
+        },
     ),
     Row(
         "enqueue one by one, awaited",
@@ -88,10 +98,18 @@ ROWS: Final = (
         "jobs/s",
         "more",
         {
-            "sqlite": Target(1.2, peers=("huey",)),
-            "redis": Target(1.2, peers=_ALL),
-            "postgres": Target(1.2, peers=_POSTGRES),
+            "sqlite": Target(1.2, beside=("huey",)),
+            "redis": Target(1.2, beside=_ALL),
+            "postgres": Target(1, beside=_POSTGRES),
         },
+    ),
+    Row(
+        "the same, the time of each",
+        "single",
+        "each_us",
+        "µs",
+        "less",
+        {"postgres": Target(1.4, beside=(FLOOR,))},
     ),
     Row("50 callers at once, each awaited", "callers", "jobs_per_s", "jobs/s", "more", _all(40_000)),
     Row(
@@ -100,7 +118,19 @@ ROWS: Final = (
         "p50_ms",
         "ms",
         "less",
-        {"sqlite": Target(0.6), "redis": Target(0.4), "postgres": Target(1.4)},
+        {"sqlite": _beside_floor(2.4, 2.8), "redis": _beside_floor(2, 2.2), "postgres": _beside_floor(1.4, 1.5)},
+    ),
+    Row(
+        "the same, beside the fastest peer",
+        "latency",
+        "p50_ms",
+        "ms",
+        "less",
+        {
+            "sqlite": Target(1, beside=("huey",)),
+            "redis": Target(1, beside=_ALL),
+            "postgres": Target(1, beside=_POSTGRES),
+        },
     ),
     Row(
         "idle latency, enqueue to handler, p99",
@@ -108,10 +138,17 @@ ROWS: Final = (
         "p99_ms",
         "ms",
         "less",
-        {"sqlite": Target(1.5), "redis": Target(1.0), "postgres": Target(3.0)},
+        dict.fromkeys(get_args(Engine), _P99),
     ),
-    Row("idle worker, supervisor included", "idle", "percent", "% CPU", "less", _all(0.5)),
-    Row("a critical job beside a flood of no-ops, p95", "urgent", "p95_ms", "ms", "less", _all(5)),
+    Row("idle worker, supervisor included", "idle", "percent", "% CPU", "less", _all(0.4)),
+    Row(
+        "a critical job beside a flood of no-ops, p95",
+        "urgent",
+        "p95_ms",
+        "ms",
+        "less",
+        {"sqlite": Target(7), "redis": Target(5), "postgres": Target(7)},
+    ),
     Row("a critical job beside a flood of 2 ms jobs, p95", "urgent beside work", "p95_ms", "ms", "less", _all(4)),
     Row("claim beside many scheduled jobs, by that beside 1,000", "scheduled", "ratio", "×", "less", _all(1.25)),
     Row("claim beside many rate-limited jobs, by that beside 1,000", "limited", "ratio", "×", "less", _all(1.25)),

@@ -13,6 +13,7 @@ from bench.ours.flows import wide
 from bench.ours.place import Place
 from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, steady, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
+from bench.versions import beneath, installed
 from limpet.runtime.child import run_loop
 
 IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
@@ -50,6 +51,9 @@ async def measured(name: str, template: str, options: dict[str, Any]) -> Figures
 def main(name: str, text: str) -> None:
     """Print the figures of one run as one line of JSON."""
     options = json.loads(text)
+    if name == "versions":
+        print(json.dumps(installed("limpet") | beneath(options["engine"])))
+        return
     # Handlers in other processes answer by datagram, which uvloop's sock_recv does not take.
     run = asyncio.run if name in ACROSS else run_loop
     print(json.dumps(run(measured(name, options.pop("url"), options))))

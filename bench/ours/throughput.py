@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from bench.meter import cpu_s, memory_bytes
+from bench.meter import cpu_s, memory_bytes, per_call
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, carry, nap, noop
 from limpet.runtime.settings import WorkerPlan, WorkerSettings
@@ -50,7 +50,7 @@ async def single(place: Place, jobs: int) -> Figures:
     at_s = time.perf_counter()
     for _ in range(jobs):
         await noop.enqueue()
-    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+    return per_call(jobs, time.perf_counter() - at_s)
 
 
 async def callers(place: Place, jobs: int, callers: int) -> Figures:

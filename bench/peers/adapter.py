@@ -11,12 +11,14 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.meter import percentiles
+from bench.meter import per_call, percentiles
+from bench.versions import installed
 
 URL = "LIMPET_BENCH_URL"
 CALM_S = 0.02  # between two jobs, so that the worker is asleep again
@@ -55,6 +57,58 @@ def waits(jobs: int, one: Callable[[], float]) -> Figures:
             found_ms.append(waited_ms)
         time.sleep(CALM_S * (0.5 + random.random()))
     return percentiles(found_ms)
+
+
+# -- for peers that run in threads
+
+
+class Countdown:
+    """Counts the jobs that have run in any thread, and tells when they are as many as awaited."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = 0
+        self._over = threading.Event()
+        self.over_s = 0.0  # when the last one ran
+
+    def expect(self, jobs: int) -> None:
+        """Begin to wait for this number of jobs."""
+        self._left = jobs
+        self._over.clear()
+
+    def count(self) -> bool:
+        """One more has run; whether it was the last."""
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return False
+        self.over_s = time.perf_counter()
+        self._over.set()
+        return True
+
+    def wait(self) -> None:
+        """Until all have run."""
+        self._over.wait()
+
+
+def in_turn(send: Callable[[], object], jobs: int) -> Figures:
+    """One caller, one enqueue after the other."""
+    send()
+    at_s = time.perf_counter()
+    for _ in range(jobs):
+        send()
+    return per_call(jobs, time.perf_counter() - at_s)
+
+
+def to_a_sleeper(path: str, send: Callable[[int], object], jobs: int) -> Figures:
+    """From before enqueue to the handler's first line, in another process that is idle."""
+    with sleeper(path) as waited_ms:
+
+        def one() -> float:
+            send(time.monotonic_ns())
+            return waited_ms()
+
+        return waits(jobs, one)
 
 
 # -- for peers that run on asyncio
@@ -98,7 +152,7 @@ async def one_by_one(send: Send, jobs: int) -> Figures:
     at_s = time.perf_counter()
     for _ in range(jobs):
         await send()
-    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+    return per_call(jobs, time.perf_counter() - at_s)
 
 
 async def side_by_side(send: Send, jobs: int, callers: int) -> Figures:
@@ -127,19 +181,25 @@ async def beside_a_sleeper(path: str, send: Callable[[int], Awaitable[object]], 
         return await asyncio.to_thread(waits, jobs, lambda: asyncio.run_coroutine_threadsafe(one(), loop).result())
 
 
-def main_on_uvloop(path: str, measures: Iterable[Measure]) -> None:
+def main_on_uvloop(path: str, measures: Iterable[Measure], packages: Sequence[str]) -> None:
     """Run one of these measures, on the fastest loop there is."""
     import uvloop  # it is in the environments of these peers alone
 
     def looped(measure: Measure) -> Callable[..., Figures | None]:
         return lambda **options: uvloop.run(measure(**options))
 
-    main(path, {measure.__name__: looped(measure) for measure in measures})
+    main(path, {measure.__name__: looped(measure) for measure in measures}, (*packages, "uvloop"))
 
 
-def main(path: str, measures: Mapping[str, Callable[..., Figures | None]]) -> None:
-    """Run one measure of the adapter at `path`, in a process that knows the URL before it imports the peer."""
+def main(path: str, measures: Mapping[str, Callable[..., Figures | None]], packages: Sequence[str]) -> None:
+    """Run one measure of the adapter at `path`, in a process that knows the URL before it imports the peer.
+
+    `packages` are those whose releases are told.
+    """
     name, options = sys.argv[1], json.loads(sys.argv[2])
+    if name == "versions":
+        print(json.dumps(installed(*packages)))
+        return
     if (where := options.pop("url", None)) is not None:
         env = {**os.environ, URL: where.format(n=0)}
         command = [sys.executable, path, name, json.dumps(options)]

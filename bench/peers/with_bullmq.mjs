@@ -3,6 +3,7 @@
 // The packages lie in .bench/bullmq (`make bench-peers` puts them there), beside the sources of the project.
 
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -143,10 +144,20 @@ async function consume() {
   await new Promise(() => {});
 }
 
-const measures = { drain, bulk, single, callers, latency, waiting, memory, consume };
+// The release of a package that lies there; not every package lets its own description be required.
+const release = (name) =>
+  JSON.parse(readFileSync(new URL(`../../.bench/bullmq/node_modules/${name}/package.json`, import.meta.url))).version;
+
+async function versions() {
+  return { bullmq: release('bullmq'), ioredis: release('ioredis'), node: process.versions.node };
+}
+
+const measures = { versions, drain, bulk, single, callers, latency, waiting, memory, consume };
 const [name, text] = process.argv.slice(2);
 const options = JSON.parse(text);
-const where = new URL(options.url.replace('{n}', '0'));
-connection = { host: where.hostname, port: Number(where.port), db: Number(where.pathname.slice(1) || 0) };
+if (options.url) {
+  const where = new URL(options.url.replace('{n}', '0'));
+  connection = { host: where.hostname, port: Number(where.port), db: Number(where.pathname.slice(1) || 0) };
+}
 console.log(JSON.stringify(await measures[name](options)));
 process.exit(0);

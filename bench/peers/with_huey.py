@@ -6,14 +6,13 @@ installed. Both: threads, no scheduler, results off. It has no call for many job
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, Final
 
 from huey import RedisHuey, SqliteHuey  # type: ignore[import-not-found]  # installed in an environment of its own
 
 from bench.meter import cpu_s, memory_bytes
-from bench.peers.adapter import PAYLOAD, Figures, main, say_wait, sleeper, url, waits
+from bench.peers.adapter import PAYLOAD, Countdown, Figures, in_turn, main, say_wait, to_a_sleeper, url
 
 POLL_S: Final = 0.001  # SQLite: first delay of an idle worker; it backs off to ten times that
 
@@ -26,25 +25,20 @@ def _open() -> Any:
 
 
 huey = _open()
-done = threading.Event()
-lock = threading.Lock()
-counted: list[int] = [0, 0]  # jobs run, jobs awaited
+run = Countdown()
 
 
 @huey.task()  # type: ignore[untyped-decorator]  # huey has no types
 def noop(payload: str = "") -> None:
     """The cheapest job there is."""
-    with lock:
-        counted[0] += 1
-        if counted[0] == counted[1]:
-            done.set()
+    run.count()
 
 
 @huey.task()  # type: ignore[untyped-decorator]  # huey has no types
 def nap(seconds: float) -> None:
     """A job that waits for something outside."""
     time.sleep(seconds)
-    noop.call_local()
+    run.count()
 
 
 @huey.task()  # type: ignore[untyped-decorator]  # huey has no types
@@ -76,22 +70,12 @@ def drain(jobs: int, workers: int = 1) -> Figures:
 
 def single(jobs: int) -> Figures:
     """One caller, one enqueue after the other."""
-    noop()
-    at_s = time.perf_counter()
-    for _ in range(jobs):
-        noop()
-    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+    return in_turn(noop, jobs)
 
 
 def latency(jobs: int) -> Figures:
     """From before enqueue to the handler's first line, in another process that is idle."""
-    with sleeper(__file__) as waited_ms:
-
-        def one() -> float:
-            stamp(time.monotonic_ns())
-            return waited_ms()
-
-        return waits(jobs, one)
+    return to_a_sleeper(__file__, stamp, jobs)
 
 
 def waiting(jobs: int, seconds: float, at_once: int) -> Figures:
@@ -116,14 +100,13 @@ def consume() -> None:
 
 
 def _consumed(jobs: int, workers: int) -> float:
-    counted[1] = jobs
+    run.expect(jobs)
     running = consumer(workers)
     at_s = time.perf_counter()
     running.start()
-    done.wait()
-    took_s = time.perf_counter() - at_s
+    run.wait()
     running.stop(graceful=True)
-    return took_s
+    return run.over_s - at_s
 
 
 if __name__ == "__main__":
@@ -137,4 +120,5 @@ if __name__ == "__main__":
             "memory": memory,
             "consume": consume,
         },
+        ("huey", "redis", "hiredis"),
     )

@@ -124,4 +124,4 @@ async def _work(batch: int, at_once: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main_on_uvloop(__file__, (drain, bulk, single, callers, latency, waiting, consume))
+    main_on_uvloop(__file__, (drain, bulk, single, callers, latency, waiting, consume), ("pgqueuer", "asyncpg"))

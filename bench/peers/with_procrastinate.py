@@ -118,4 +118,4 @@ async def _work(at_once: int) -> None:
 
 
 if __name__ == "__main__":
-    main_on_uvloop(__file__, (drain, bulk, single, callers, latency, waiting, consume))
+    main_on_uvloop(__file__, (drain, bulk, single, callers, latency, waiting, consume), ("procrastinate", "psycopg"))

@@ -112,4 +112,8 @@ async def _fill(one: Callable[[], Coroutine[Any, Any, object]], jobs: int) -> No
 
 
 if __name__ == "__main__":
-    main_on_uvloop(__file__, (drain, single, callers, latency, waiting, memory, consume))
+    main_on_uvloop(
+        __file__,
+        (drain, single, callers, latency, waiting, memory, consume),
+        ("taskiq", "taskiq-redis", "redis", "hiredis"),
+    )

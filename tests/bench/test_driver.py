@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from bench.plan import MEASURES
-from bench.targets import ROWS, Engine, rows
+from bench.targets import FLOOR, ROWS, Engine, rows
 from tests.arch.tree import ROOT
 from tests.size import in_matrix
 
@@ -26,7 +26,7 @@ SETTINGS = {
 @pytest.mark.parametrize("engine", ["sqlite", *in_matrix("the same program on a server", "redis", "postgres")])
 def test_the_bench_prints_a_table_and_writes_its_figures(engine: Engine, tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
-    only = {"drain", "steady", "latency", "scheduled", "memory"}
+    only = {"drain", "steady", "single", "latency", "scheduled", "memory"}
     done = subprocess.run(
         [sys.executable, *f"-m bench --engine {engine} --size tiny --only {','.join(only)} --json {written}".split()],
         cwd=ROOT,
@@ -38,10 +38,15 @@ def test_the_bench_prints_a_table_and_writes_its_figures(engine: Engine, tmp_pat
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + sum(row.measure in only for row in rows(engine))
-    figures = json.loads(written.read_text())["figures"]
+    kept = json.loads(written.read_text())
+    figures = kept["figures"]
     first, second = SETTINGS[engine]
     assert figures["drain"][first].keys() == {"jobs_per_s", "cpu_s_per_10k"}
     assert figures["latency"][second].keys() == {"p50_ms", "p95_ms", "p99_ms"}
+    assert figures["latency"][FLOOR].keys() == figures["latency"][second].keys()
+    assert figures["single"][FLOOR].keys() == figures["single"][first].keys() == {"jobs_per_s", "each_us"}
+    assert kept["versions"].keys() == {first, second, FLOOR}
+    assert f"{first}: limpet {kept['versions'][first]['limpet']}" in done.stdout
 
 
 def test_every_row_names_a_measure() -> None:
