@@ -18,18 +18,18 @@ ENGINES = ("sqlite", "redis", "postgres")
 _NAMESPACES = count(1)
 
 
-def app_on(engine: str, folder: Path) -> Limpet:
-    """An app of its own on this engine; `engine` is the first word of a test's parameters."""
+def app_on(engine: str, folder: Path, options: str = "") -> Limpet:
+    """An app of its own on this engine; `options` go with the URL of a server."""
     namespace = f"flows{next(_NAMESPACES)}"
     if engine == "sqlite":
         return Limpet(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
     server = shared_redis(REDIS) if engine == "redis" else shared_postgres(POSTGRES)
-    return Limpet(f"{server.url}?timeout=60", namespace=namespace, enqueue_timeout=60)  # thousands of jobs in one call
+    return Limpet(f"{server.url}{options}", namespace=namespace, enqueue_timeout=60)
 
 
 @pytest.fixture(params=ENGINES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Limpet]:
     """A fresh app on each engine; it is asked from code without an event loop."""
-    app = app_on(request.param, tmp_path)
+    app = app_on(request.param, tmp_path, "?timeout=60")  # some enqueue thousands of jobs in one call
     yield app
     app.run(app.close())
