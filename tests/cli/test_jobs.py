@@ -235,7 +235,7 @@ def test_the_states_of_the_core_are_the_words_of_the_tables(cli: Cli) -> None:
         ("dead", "lits"),
         ("enqueue",),
         ("enqueue", "t", "[1]"),
-        ("jobs", "nonsense"),
+        ("jobs", "queu:mail"),
         ("cancel", "state:ready"),
         ("job", "caf\udce9"),
         ("cancel", "state:ready", "--yes", "--reason", "caf\udce9"),

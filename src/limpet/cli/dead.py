@@ -27,11 +27,11 @@ def dead() -> None:
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
     """List dead jobs, newest first."""
-    from limpet.ops.query import parse_query
+    from limpet.ops.query import line_of, parse_query
     from limpet.ops.select import guarded
     from limpet.ops.shape import job_line
 
-    asked = guarded(parse_query(" ".join(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
+    asked = guarded(parse_query(line_of(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
     async with terminal.operator() as operator:
         page = await operator.jobs(asked)
     shapes = [job_line(view) for view in page.jobs]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @click.option("--oldest", is_flag=True, help="Oldest first.")
 async def jobs_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None, oldest: bool) -> None:
     """List jobs that match QUERY: state:dead queue:mail task:send_* age>1h attempt>=3 -task:noop args.user.id:42."""
-    from limpet.ops.query import parse_query
+    from limpet.ops.query import line_of, parse_query
     from limpet.ops.shape import job_line
 
-    asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=not oldest)
+    asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=not oldest)
     async with terminal.operator() as operator:
         page = await operator.jobs(asked)
         hint = "" if page.jobs else await _hint(operator.store, asked)
