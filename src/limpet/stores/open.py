@@ -109,7 +109,7 @@ def located(url: str) -> str:
 
 
 def missing_file(url: str) -> str | None:
-    """The absolute path of a SQLite file that is not there: whoever opens that store makes it."""
+    """The absolute path of a SQLite file that is not there: opening that store makes it."""
     parsed = parse_url(url)
     if not isinstance(parsed, SqliteUrl) or parsed.path is None or os.path.exists(parsed.path):
         return None
