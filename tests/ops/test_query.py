@@ -115,7 +115,7 @@ def test_a_wrong_line_is_refused_with_the_way_out(text: str, says: str) -> None:
 
 def test_words_are_looked_for_beside_conditions() -> None:
     query = parse_query('state:dead timeout "connection reset" queue:mail')
-    assert query.states == {State.dead}
+    assert query.states == frozenset({State.dead})
     assert query.terms == (Term("word", "timeout"), Term("word", "connection reset"), Term("queue", "mail"))
 
 

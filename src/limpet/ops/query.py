@@ -128,25 +128,25 @@ def _conditions(text: str) -> list[tuple[bool, str, Compare, str]]:
     while text[at:].strip():
         match = _CONDITION.match(text, at)
         if match is None:
-            match = _WORD.match(text, at)
-            found.append(_word(match, text[at:].split()[0]))
+            match = _word(text, at)
+            found.append((bool(match["no"]), "word", "=", _unquoted(match["word"])))
         else:
             found.append((bool(match["no"]), match["field"], _sign(match["op"]), _value(match)))
         at = match.end()
     return found
 
 
-def _word(match: re.Match[str] | None, shown: str) -> tuple[bool, str, Compare, str]:
-    """A bare word, as a condition."""
+def _word(text: str, at: int) -> re.Match[str]:
+    match = _WORD.match(text, at)
     if match is None:
+        shown = text[at:].split()[0]
         raise InvalidQuery(
             f"{shown!r} is not a condition",
             fix=f'write field:value, such as error:{shown.strip(chr(34)) or "Timeout"}; quote spaces: error:"a b"',
         )
-    word = _unquoted(match["word"])
-    if not word:
+    if match["word"] == '""':
         raise InvalidQuery('"" is not a word', fix='write a part of a task or an error: timeout, "not found"')
-    return bool(match["no"]), "word", "=", word
+    return match
 
 
 def _sign(sign: str) -> Compare:

@@ -12,7 +12,7 @@ from limpet.core.jobs.job import PRIORITIES
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Page, Query, Term
 from limpet.stores.match import number_in
-from limpet.stores.search import CANDIDATES, RESOLVE, hex_suffix, named, read_cursor, write_cursor
+from limpet.stores.search import CANDIDATES, RESOLVE, ended_from_ms, hex_suffix, named, read_cursor, write_cursor
 from limpet.stores.sqlite.tx import Tx
 from limpet.stores.sqlite.views import COLUMNS, view, views
 
@@ -53,7 +53,7 @@ def find(tx: Tx, query: Query) -> Page:
     """One page: candidates by an index, then the terms as a filter."""
     if query.suffix is not None:
         return named(views(tx, resolve(tx, query.suffix)))
-    keys, index, where, args, terms = _source(query)
+    keys, index, where, args, terms = _source(query, tx.now_ms)
     direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
     if query.cursor is not None:
         values = read_cursor(query.cursor, index, list[int | bytes])
@@ -87,7 +87,7 @@ def find(tx: Tx, query: Query) -> Page:
     return Page(jobs, None if last is None else write_cursor(index, last), complete=last is None)
 
 
-def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
+def _source(query: Query, now_ms: int) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
     """(order, index, conditions, their values, terms that are left) for what is asked for."""
     states, terms = query.states, list(query.terms)
     among = [] if states is None else [f"state IN ({','.join(str(state.code) for state in sorted(states))})"]
@@ -100,10 +100,13 @@ def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any], l
     if states is not None and len(states) == 1:
         state = next(iter(states))
         keys, index = INDEXES[state]
-        where = [f"state = {state.code}"]
+        where, args = [f"state = {state.code}"], list[Any]()
         if state.code >= State.succeeded.code:
             where.append("state >= 4")
-        return keys, index, where, [], terms
+            if (from_ms := ended_from_ms(query, now_ms)) is not None:
+                where.append("finished_ms >= ?")
+                args.append(from_ms)
+        return keys, index, where, args, terms
     return ("id",), "", among, [], terms
 
 
