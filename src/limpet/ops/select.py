@@ -115,7 +115,7 @@ async def chosen(
     if isinstance(which, str):
         which = parse_query(which)
         if which.terms and which.states is None and all(term.field == "word" for term in which.terms):
-            # Whoever passes an id, or what another program made of one, must not act on jobs that only mention it.
+            # An id that a script got wrong, such as "null", must not become an action on all jobs that mention it.
             raise InvalidQuery(
                 f"{query_text(which)} alone does not say which jobs to {verb}",
                 fix="add a condition, such as state:dead or task:send_*; pass ids as a list",
