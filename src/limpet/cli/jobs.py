@@ -87,12 +87,10 @@ async def job_body(terminal: Terminal, id: str, full: bool) -> None:
 @click.argument("id")
 async def explain_body(terminal: Terminal, id: str) -> None:
     """Say why job ID does not run: what it waits for, which limit is full, which worker could run it."""
-    from limpet.ops.shape import explanation_shape
-
     async with terminal.operator() as operator:
         found = await operator.explain(id)
     if terminal.json:
-        terminal.answer(explanation_shape(found))
+        terminal.answer(found.to_dict())
     else:
         terminal.text(str(found))
 

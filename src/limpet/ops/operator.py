@@ -27,6 +27,7 @@ from limpet.core.jobs.view import (
     QueueView,
 )
 from limpet.core.limits.budget import base_of
+from limpet.core.records.explanation import Explanation
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
@@ -34,7 +35,7 @@ from limpet.ops.declared import declared_gates, declared_queues, declared_rule, 
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
-from limpet.ops.explain import Explanation, explain
+from limpet.ops.explain import explain
 from limpet.ops.limits import (
     LimitChange,
     Waiters,
