@@ -169,7 +169,7 @@ def main() -> int:
         import traceback
 
         traceback.print_exc()
-        why = f"{question.app!r} cannot be imported: {type(error).__name__}: {error}"
+        why = f"{question.app!r} cannot be looked at: {type(error).__name__}: {error}"
         answer = Answer(refusal=Refusal("invalid_option", why, "correct the app; its traceback is above", 1))
     with out:
         out.write(msgspec.json.encode(answer))
