@@ -90,7 +90,8 @@ def _said(
     if task is not None and task not in parts.tasks:
         raise UnknownName(f"{reference} has no task {task!r}", fix=did_you_mean(task, parts.tasks))
     spec = None if task is None else parts.tasks[task]
-    return spec, list(parts.tasks.values()), tuple(parts.classifiers)
+    tasks = [each for each in parts.tasks.values() if each.alias_of is None]
+    return spec, tasks, tuple(parts.classifiers)
 
 
 def _error(target: str) -> type[BaseException]:

@@ -116,7 +116,7 @@ async def look(question: Question) -> Answer:
         url=app.url,
         namespace=app.namespace,
         shared=app.store.features.shared,
-        tasks=tuple(specs),
+        tasks=tuple(name for name, spec in specs.items() if spec.alias_of is None),
         queues=tuple(sorted({spec.queue for spec in specs.values()})),
         executors=tuple(sorted({spec.executor for spec in specs.values()})),
         urgent=tuple(sorted(urgent_executors(specs.values()))),
