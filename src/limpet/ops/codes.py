@@ -33,6 +33,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_option": USAGE,
     "invalid_arguments": USAGE,
     "import_failed": REFUSED,
+    "unknown_attribute": USAGE,
     "invalid_query": USAGE,
     "payload_too_large": Meaning(2, 413),
     "not_serialisable": USAGE,

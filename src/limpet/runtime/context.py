@@ -25,6 +25,7 @@ from limpet.core.limits.spending import added, spending_from
 from limpet.core.limits.unit import Amounts
 from limpet.core.tasks.codec import encode_checkpoint
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import CONTEXT, answers
 from limpet.core.text.storable import storable
 from limpet.runtime.log import job_log
 from limpet.runtime.step import Step, StepCall, step_key
@@ -80,6 +81,9 @@ class JobContext:
         self._adding = threading.Lock()  # steps beside each other may say what they cost at the same time
         self._lines = 0
         self._saved: list[object] = []
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a running job", CONTEXT)
 
     @property
     def id(self) -> str:
