@@ -57,10 +57,10 @@ class Root(click.Group):
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """The end of an error message: the nearest known word, if one is near."""
-    from difflib import get_close_matches
+    from limpet.core.tasks.naming import nearest
 
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, known)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def _present(name: str) -> bool:
