@@ -54,6 +54,7 @@ from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
 from limpet.runtime.context import JobContext, current_job
+from limpet.runtime.log_fields import JobFilter, job_fields
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "JobContext",
     "JobDead",
     "JobError",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
     "JobSpec",
@@ -134,4 +136,5 @@ __all__ = [
     "chord",
     "current_job",
     "group",
+    "job_fields",
 ]

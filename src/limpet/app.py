@@ -34,7 +34,7 @@ from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
-from limpet.runtime.context import current
+from limpet.runtime.current import current
 from limpet.runtime.loading import find_ref
 from limpet.runtime.settings import (
     PER_CORE,
