@@ -63,6 +63,7 @@ async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
 
     async with terminal.operator() as operator:
         entries = await operator.audit(after, limit)
+    terminal.newest_last = after is None
     shapes = [entry_shape(entry) for entry in entries]
     rows = [
         (
