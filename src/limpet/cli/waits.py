@@ -46,11 +46,11 @@ def approvals() -> None:
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
     """List jobs that wait for a person, those with the nearest end on top; QUERY narrows it."""
-    from limpet.ops.query import parse_query
+    from limpet.ops.query import line_of, parse_query
     from limpet.ops.reason import when_text
     from limpet.ops.shape import asked_shape
 
-    asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=False)
+    asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=False)
     async with terminal.operator() as operator:
         page = await _waits(operator).approvals(asked)
         now_ms = operator.now_ms()

@@ -21,6 +21,7 @@ from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
     from limpet.ops.names import Kind
+    from limpet.stores.base import Store
 
 Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
 
@@ -241,6 +242,18 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.propagate = before
+
+
+def since_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that asks for the newest part of a list; `text` says what is compared."""
+    return click.option("--since", metavar="TIME", help=f"{text} since then: 1h (ago), or 2026-11-19T08:00Z.")
+
+
+async def instant(store: Store, since: str | None) -> int:
+    """The instant that --since names; 0 without it."""
+    from limpet.ops.since import since_ms
+
+    return 0 if since is None else await since_ms(store, since)
 
 
 def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
