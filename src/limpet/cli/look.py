@@ -157,7 +157,7 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
 
 
 workers = command("workers", lists=True)(workers_body)
-stats = command("stats")(stats_body)
+stats = command("stats", lists=True)(stats_body)
 audit = command("audit", lists=True)(audit_body)
 events = command("events", lists=True)(events_body)
 doctor = command("doctor", lists=True)(doctor_body)
