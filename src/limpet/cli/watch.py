@@ -46,7 +46,7 @@ def with_interval(args: Sequence[str]) -> list[str]:
 
 
 async def watched(terminal: Terminal, look: Look, every_ms: int, looks: int | None) -> int:
-    """Look until Ctrl-C, which is a good end (0), or so many times: then the last look's exit code.
+    """Look until Ctrl-C, which is a good end (0), or `looks` times: then with the exit code of the last one.
 
     A store that goes away after the first look is asked again; its trouble is shown meanwhile.
     """
