@@ -119,7 +119,7 @@ async def look(question: Question) -> Answer:
         url=app.url,
         namespace=app.namespace,
         shared=app.store.features.shared,
-        tasks=tuple(specs),
+        tasks=tuple(name for name, spec in specs.items() if spec.alias_of is None),
         queues=tuple(sorted({spec.queue for spec in specs.values()})),
         executors=tuple(sorted({spec.executor for spec in specs.values()})),
         urgent=tuple(sorted(urgent_executors(specs.values()))),
@@ -174,12 +174,12 @@ def main() -> int:
         if in_json:
             from limpet.core.endings.failure import traceback_of
 
-            say_line("critical", "the app cannot be imported", app=question.app, traceback=traceback_of(error))
+            say_line("critical", "the app cannot be looked at", app=question.app, traceback=traceback_of(error))
         else:
             import traceback
 
             traceback.print_exc()
-        why = f"{question.app!r} cannot be imported: {type(error).__name__}: {error}"
+        why = f"{question.app!r} cannot be looked at: {type(error).__name__}: {error}"
         answer = Answer(refusal=Refusal("invalid_option", why, "correct the app; its traceback is above", 1))
     with out:
         out.write(msgspec.json.encode(answer))

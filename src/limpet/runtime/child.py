@@ -153,8 +153,9 @@ async def _serve(
         plan = _plan(app, begin, logs, roster, writer)
         worker = Worker(plan)
     except Exception as error:
-        about = {"app": begin.app_ref, "error": f"{type(error).__name__}: {error}", "traceback": traceback_of(error)}
-        worker_log(logging.CRITICAL, "the app cannot be loaded", **about)
+        first, _, _ = f"{type(error).__name__}: {error}".partition("\n")
+        told = traceback_of(error.__cause__ or error)
+        worker_log(logging.CRITICAL, "the app cannot be loaded", app=begin.app_ref, error=first, traceback=told)
         return FAILED
 
     async def look(order: Look) -> None:
