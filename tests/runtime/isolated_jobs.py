@@ -15,6 +15,8 @@ from limpet.core.limits.limit import Limit
 from limpet.core.tasks.task import Inject, TaskSpec
 from limpet.runtime import Parts, current_job
 
+TURNS = 20_000
+
 
 async def number() -> AsyncIterator[int]:
     """A resource of each process."""
@@ -66,6 +68,17 @@ def writes() -> object:
         job.run(job.save({"done": 1}))
         raise ConnectionError
     return job.checkpoint
+
+
+def reports(marker: str) -> int:
+    """Report each turn of a tight loop; then wait until somebody has seen the last of them."""
+    job = current_job()
+    for turn in range(TURNS):
+        job.progress(turn + 1, TURNS)
+    while not os.path.exists(marker):
+        time.sleep(0.005)
+    job.progress(TURNS + 1, TURNS, "the last word")
+    return TURNS
 
 
 def crashes() -> None:
@@ -176,6 +189,7 @@ _functions = (
     spins,
     ignores,
     polite,
+    reports,
     crashes,
     crashes_once,
     leaves_a_thread,

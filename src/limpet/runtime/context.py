@@ -244,7 +244,10 @@ class JobContext:
         run_here(self.complete(conn, result), conn, instead="await .complete()")
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the job is. Buffered; written with the next heartbeat, and before the attempt ends."""
+        """Say how far the job is. Cheap: call it as often as you like; the newest is stored within a second.
+
+        It is stored before the attempt ends, too. `await handle.status()` and `handle.watch()` show it.
+        """
         body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
         self._channel.note(self._attempt.job, Note("progress", "", body))
 
