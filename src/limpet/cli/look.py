@@ -136,8 +136,11 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
         terminal.lines(finding_shape(finding) for finding in shown)
     elif terminal.json:
         worst = next((level for level in ("error", "warning", "ok") if level in levels), "ok")
-        terminal.answer({"worst": worst, "findings": [finding_shape(finding) for finding in shown]})
+        about = {"url": terminal.place, "namespace": terminal.config.namespace.value, "worst": worst}
+        terminal.answer({**about, "findings": [finding_shape(finding) for finding in shown]})
     else:
+        if not quiet:
+            terminal.text(f"{'store':<8} {terminal.place}, namespace {terminal.config.namespace.value}")
         for finding in shown:
             click.secho(f"{finding.level:<8} ", fg=COLOURS[finding.level], nl=False)  # plain when piped
             terminal.text(finding.text)

@@ -23,6 +23,7 @@ from limpet.core.errors import LimpetError
 from limpet.core.jobs.view import Finding
 from limpet.stores.asking import examined
 from limpet.stores.base import Store
+from limpet.stores.open import missing_file
 from limpet.stores.sending import tell_refusals_at_once
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Answer(Struct, frozen=True):
     executors: tuple[str, ...] = ()  # that its tasks need
     urgent: tuple[str, ...] = ()  # those of its urgent tasks
     findings: tuple[Finding, ...] = ()
+    made: str | None = None  # the file of the store, if it was not there
     refusal: Refusal | None = None
 
 
@@ -122,10 +124,11 @@ async def look(question: Question) -> Answer:
     if not answer.shared:
         return answer
     try:
-        ask = _ask(app.store, question)
+        ask, made = _ask(app.store, question), missing_file(app.url)
         await ask("open", app.store.open)
         await ask("publish", app.publish)
-        return msgspec.structs.replace(answer, findings=tuple(await ask("check", examined(app.store).check)))
+        findings = await ask("check", examined(app.store).check)
+        return msgspec.structs.replace(answer, findings=tuple(findings), made=made)
     finally:
         await app.close()
 

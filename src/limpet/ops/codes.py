@@ -42,6 +42,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_step": USAGE,
     "unknown_queue": NOT_FOUND,
     "unknown_name": NOT_FOUND,
+    "unknown_task": REFUSED,
     "unknown_parent": NOT_FOUND,
     "job_not_found": NOT_FOUND,
     "flow_not_found": NOT_FOUND,

@@ -12,12 +12,23 @@ from msgspec import Struct
 from limpet.core.jobs.state import LIVE, State
 
 PRIORITIES: Final = {"critical": 0, "high": 3, "normal": 5, "low": 8}
+_WORDS: Final = {priority: word for word, priority in PRIORITIES.items()}
 LEAST_URGENT: Final = 9
 URGENT: Final = 3  # critical and high: what a worker's reserve and bypass are for
 
 OnDuplicate = Literal["existing", "replace", "debounce"]
 IfParentFails = Literal["cancel", "run", "wait"]
 Jitter = Literal["full", "equal", "decorrelated", "none"]
+
+
+def priority_text(priority: int) -> str:
+    """A priority as people read it.
+
+    >>> priority_text(3), priority_text(4)
+    ('high (3)', '4')
+    """
+    word = _WORDS.get(priority)
+    return str(priority) if word is None else f"{word} ({priority})"
 
 
 def stable_hash(value: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import sqlite3
@@ -15,6 +16,8 @@ from limpet.stores.sqlite.library import is_safe, library
 from limpet.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
+
+logger = logging.getLogger("limpet.stores.sqlite")
 
 LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
@@ -33,6 +36,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
         raise StoreUnreachable(
             f"the folder of {path} does not exist", verb="open", fix=f"mkdir -p {os.path.dirname(path)}"
         )
+    is_new = path is not None and not os.path.exists(path)
     conn: sqlite3.Connection = library.connect(
         path or ":memory:",
         isolation_level=None,
@@ -55,6 +59,8 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
     except BaseException:
         conn.close()
         raise
+    if is_new:
+        logger.info("made a new store: %s", path)
     return conn
 
 
