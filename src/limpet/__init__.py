@@ -5,6 +5,7 @@ from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
 from limpet.client.handle import JobHandle, JobStatus, Progress
 from limpet.client.late import EnqueueTimeout, NotStored
+from limpet.client.new_job import NewJob
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.endings.retry import Retry
@@ -92,6 +93,7 @@ __all__ = [
     "Limit",
     "Limpet",
     "LimpetError",
+    "NewJob",
     "NextRun",
     "NodeHandle",
     "NodeStatus",

@@ -81,6 +81,22 @@ def reports(marker: str) -> int:
     return TURNS
 
 
+def knows() -> object:
+    job = current_job()
+    try:
+        return [
+            job.max_attempts,
+            job.is_last_attempt,
+            dict(job.args),
+            job.priority_name,
+            dict(job.meta),
+            job.enqueued_at,
+        ]
+    finally:
+        if not job.is_last_attempt:
+            raise ConnectionError
+
+
 def crashes() -> None:
     os._exit(66)
 
@@ -207,6 +223,7 @@ class SmallApp:
             fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
         }
         self.tasks["babbles"] = TaskSpec.declare(babbles, name="babbles", executor="process", retry=None, max_lost=1)
+        self.tasks["knows"] = TaskSpec.declare(knows, name="knows", executor="process", retry=[0], priority="low")
         self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
         self.tasks["forks"] = TaskSpec.declare(forks, name="forks", executor="process", retry=None, max_lost=1)
         for fn in (spends, spends_and_dies):

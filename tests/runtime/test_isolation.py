@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import instant_ms
 from limpet.runtime import WorkReport, isolation
 from limpet.runtime.isolated_child import PROGRESS_S
 from limpet.runtime.process_group import gone, runs
@@ -162,6 +164,16 @@ async def test_a_process_job_that_outlives_the_grace_is_killed_and_handed_back(
     report = await work
     assert report.released == 1
     assert (await processes.view(id)).state is State.ready
+    await processes.store.close()
+
+
+async def test_a_process_job_knows_what_it_is(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["knows"], meta={"request": "r1"})
+    await drain(processes)
+    view = await processes.view(id)
+    found = msgspec.json.decode(view.result or b"null")
+    assert found[:-1] == [2, True, {}, "low", {"request": "r1"}]
+    assert instant_ms(datetime.fromisoformat(found[-1])) == view.enqueued_at_ms
     await processes.store.close()
 
 

@@ -26,6 +26,7 @@ from limpet.core.gate import (
 )
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed, Note, SessionView
+from limpet.core.jobs.meta import asked_meta, whole_meta
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from limpet.core.limits.period import ends_ms
@@ -88,6 +89,7 @@ def job_line(view: JobView) -> Shape:
 
 def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
     """A job with everything stored about it."""
+    said = whole_meta(view.meta)
     return {
         **job_line(view),
         "lost": view.lost,
@@ -108,7 +110,9 @@ def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
         "costs": public_spent(view.costs),
         "spent": public_spent(spent_of(view.notes)),
         "timeout_s": _seconds(view.policy.timeout_ms),
-        "meta": content(view.meta),
+        "meta": asked_meta(view.meta),
+        "schedule": said.get("schedule"),
+        "tick": said.get("tick"),
         "rerun_of": rerun_of(view.meta),
         "steps": steps_shape(view.notes),
         "notes": [note_shape(note) for note in view.notes],
@@ -182,6 +186,7 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
         "queue": claimed.lane.queue,
         "attempt": claimed.attempt,
         "attempts": claimed.policy.attempts,
+        "meta": asked_meta(claimed.meta),
         **_arguments(claimed),
         "inputs": {
             id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
