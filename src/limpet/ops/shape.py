@@ -186,7 +186,7 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
         "queue": claimed.lane.queue,
         "attempt": claimed.attempt,
         "attempts": claimed.policy.attempts,
-        "meta": asked_meta(claimed.meta),
+        **({"meta": meta} if (meta := asked_meta(claimed.meta)) else {}),
         **_arguments(claimed),
         "inputs": {
             id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
