@@ -3,7 +3,7 @@
 from limpet.app import Limpet
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
-from limpet.client.handle import JobHandle, JobStatus, Progress
+from limpet.client.handle import JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.new_job import NewJob
 from limpet.client.task import Inject, Task
@@ -15,6 +15,7 @@ from limpet.core.errors import (
     BudgetExceeded,
     CycleFound,
     FlowNotFound,
+    ImportFailed,
     InvalidArguments,
     InvalidOption,
     InvalidStep,
@@ -50,6 +51,7 @@ from limpet.core.flows.steps import Approval
 from limpet.core.jobs.state import State
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.records.job import JobRecord, Progress
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
@@ -76,6 +78,7 @@ __all__ = [
     "FlowStatus",
     "Group",
     "GroupHandle",
+    "ImportFailed",
     "Inject",
     "InvalidArguments",
     "InvalidOption",
@@ -87,8 +90,8 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobNotFound",
+    "JobRecord",
     "JobSpec",
-    "JobStatus",
     "LeaseLost",
     "Limit",
     "Limpet",

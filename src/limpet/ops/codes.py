@@ -32,6 +32,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_task": USAGE,
     "invalid_option": USAGE,
     "invalid_arguments": USAGE,
+    "import_failed": REFUSED,
     "invalid_query": USAGE,
     "payload_too_large": Meaning(2, 413),
     "not_serialisable": USAGE,

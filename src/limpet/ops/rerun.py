@@ -16,7 +16,7 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Job, Unique
 from limpet.core.jobs.lease import Input
-from limpet.core.jobs.meta import whole_meta
+from limpet.core.jobs.meta import RERUN_OF, whole_meta
 from limpet.core.jobs.options import Options
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView
@@ -27,15 +27,8 @@ from limpet.core.tasks.task import build_job
 from limpet.ops.declared import declared_tasks
 from limpet.stores.base import Store
 
-RERUN_OF: Final = "rerun_of"  # in a job's meta: the job whose arguments it has
 FINAL: Final = frozenset({State.succeeded, State.cancelled})
 _TOLD: Final = 3  # of what was passed over, in words; all of it is counted
-
-
-def rerun_of(meta: bytes) -> str | None:
-    """The id of the job that this one was made of; None for most."""
-    said = whole_meta(meta).get(RERUN_OF)
-    return said if isinstance(said, str) else None
 
 
 @dataclass

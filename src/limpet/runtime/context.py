@@ -23,7 +23,7 @@ from limpet.core.flows.steps import Approval
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import priority_name
 from limpet.core.jobs.lease import Claimed, Note
-from limpet.core.jobs.meta import asked_meta, whole_meta
+from limpet.core.jobs.meta import asked_meta, schedule_of, tick_of
 from limpet.core.limits.pushback import Lesson, lesson_of
 from limpet.core.limits.spending import added, spending_from
 from limpet.core.limits.unit import Amounts
@@ -172,8 +172,7 @@ class JobContext:
     @property
     def schedule(self) -> str | None:
         """The name of the schedule that asked for it; None when none did."""
-        said = whole_meta(self._attempt.job.meta).get("schedule")
-        return said if isinstance(said, str) else None
+        return schedule_of(self._attempt.job.meta)
 
     @property
     def tick(self) -> datetime | None:
@@ -181,8 +180,7 @@ class JobContext:
 
         Of a backfilled run it is the instant in the past, of `run_now` the moment it was asked for.
         """
-        said = whole_meta(self._attempt.job.meta).get("tick")
-        return datetime.fromisoformat(said) if isinstance(said, str) else None
+        return tick_of(self._attempt.job.meta)
 
     @property
     def cancelled(self) -> bool:

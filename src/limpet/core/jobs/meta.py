@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +13,10 @@ from limpet.core.tasks.codec import canonical, encode, looked_into, too_large
 
 MAX_META_BYTES: Final = 4_096  # it travels with every claim of the job, and with every list
 
+RERUN_OF: Final = "rerun_of"  # the job whose arguments it has
+
 # What Limpet itself writes into a job's meta: its place in a flow, the tick of a schedule, the job it is a rerun of.
-OURS: Final = frozenset({"flow", "schedule", "tick", "rerun_of"})
+OURS: Final = frozenset({"flow", "schedule", "tick", RERUN_OF})
 
 
 def meta_from(value: object) -> bytes:
@@ -55,6 +58,27 @@ def whole_meta(raw: bytes) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def rerun_of(raw: bytes) -> str | None:
+    """The id of the job that this one was made of; None for most."""
+    return _text(raw, RERUN_OF)
+
+
+def schedule_of(raw: bytes) -> str | None:
+    """The schedule that asked for the job; None for most."""
+    return _text(raw, "schedule")
+
+
+def tick_of(raw: bytes) -> datetime | None:
+    """The instant of its schedule that the job runs for; None for most."""
+    said = _text(raw, "tick")
+    return None if said is None else datetime.fromisoformat(said)
+
+
+def _text(raw: bytes, name: str) -> str | None:
+    said = whole_meta(raw).get(name)
+    return said if isinstance(said, str) else None
 
 
 def asked_meta(raw: bytes) -> dict[str, Any]:
