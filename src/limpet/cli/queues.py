@@ -1,4 +1,4 @@
-"""Commands about queues: queues, pause, resume, drain."""
+"""Commands about queues: queues (list, retention, weights), pause, resume, drain."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from limpet.cli.retention import retention
 from limpet.cli.terminal import Terminal, patience_ms
-from limpet.cli.words import command, complete_queue, complete_task, duration
+from limpet.cli.weights import weights
+from limpet.cli.words import Listing, command, complete_queue, complete_task, duration
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import LIVE, STATES, State
 from limpet.core.text.duration import text_of_ms
@@ -22,7 +24,12 @@ if TYPE_CHECKING:
 LOOK_S = 0.2  # how often a drain is looked at while someone waits for it
 
 
-async def queues_body(terminal: Terminal) -> None:
+@click.group(cls=Listing)
+def queues() -> None:
+    """Queues: how full they are, how long their finished jobs stay, how large their shares are."""
+
+
+async def list_body(terminal: Terminal) -> None:
     """List queues: jobs by state, the oldest that is ready, pauses."""
     from limpet.ops.shape import queue_shape
 
@@ -154,7 +161,9 @@ def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
         terminal.say(f"note: {note}")
 
 
-queues = command("queues", lists=True)(queues_body)
+queues.add_command(command("list", lists=True)(list_body))
+queues.add_command(retention)
+queues.add_command(weights)
 pause = command("pause")(pause_body)
 resume = command("resume")(resume_body)
 drain = command("drain")(drain_body)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import command
+from limpet.cli.words import Exemplified, command
 from limpet.core.errors import UsageError
 from limpet.stores.base import Migrates, Plan
 from limpet.stores.open import located, missing_file, open_store, redacted
@@ -102,7 +102,7 @@ async def config_body(terminal: Terminal) -> None:
     terminal.text(f"{'file':<10} {shape['file'] or '(none)'}")
 
 
-@click.command("completion")
+@click.command("completion", cls=Exemplified)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a completion script: eval "$(limpet completion bash)"."""

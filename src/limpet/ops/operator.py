@@ -60,6 +60,7 @@ from limpet.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
 _DEAD = frozenset({State.dead})
+MOST_CAUSES = 10_000  # that a store keeps apart
 
 
 class Operator:
@@ -115,9 +116,11 @@ class Operator:
             executor=await executor_of(self.store, found.view),
         )
 
-    async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
-        """Dead jobs grouped by what killed them."""
-        return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
+    async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseView]:
+        """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
+        queue = None if queue is None else checked_text(queue, what="queue")
+        found = await self.store.causes(queue, MOST_CAUSES if since_ms else limit)
+        return [cause for cause in found if cause.last_at_ms >= since_ms][:limit]
 
     async def queues(self) -> list[QueueView]:
         """Every queue: queues with jobs now or before, and queues of live workers."""
@@ -167,25 +170,25 @@ class Operator:
     async def _gates(self) -> list[Gate]:
         return await with_declared(self.store, await all_gates(self.store))
 
-    async def events(self, limit: int = 100) -> list[Entry]:
+    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
-        return await latest(self.store, limit)
+        return await latest(self.store, limit, since_ms=since_ms)
 
-    async def breaker_history(self, breaker: str | None = None, limit: int = 100) -> list[Entry]:
+    async def breaker_history(self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """When a breaker opened and closed, or all of them did; the event log's retention bounds it."""
         gates = None if breaker is None else frozenset({breaker_gate_key(breaker)})
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)))
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)), since_ms=since_ms)
 
-    async def limit_history(self, key: str | None = None, limit: int = 100) -> list[Entry]:
+    async def limit_history(self, key: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """When a limit was held back or shut and its budgets ran out, or those of all limits."""
         gates = None if key is None else keys_of_limit(limit_gate_key(key))
         kinds = ("limit.", "budget.") if key is None else ()
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds))
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds), since_ms=since_ms)
 
-    async def audit(self, after: int | None = None, limit: int = 100) -> list[Entry]:
+    async def audit(self, after: int | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """The newest lines of the audit log, or the first ones after a seq; oldest first."""
         if after is None:
-            return await latest(self.store, limit, log="audit")
+            return await latest(self.store, limit, log="audit", since_ms=since_ms)
         return await self.store.read("audit", after, limit)
 
     async def doctor(self) -> list[Finding]:

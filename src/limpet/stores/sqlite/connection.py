@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
+from limpet.stores.match import argument_compares
 from limpet.stores.packed import extra_matches
 from limpet.stores.sqlite.library import is_safe, library
 from limpet.stores.sqlite.statements import sources, with_prefix
@@ -54,6 +55,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
             conn.execute("PRAGMA journal_size_limit = 67108864")
         conn.execute("PRAGMA temp_store = MEMORY")
         conn.create_function("extra_matches", 3, extra_matches)
+        conn.create_function("argument_compares", 4, argument_compares)
         conn.execute("PRAGMA cache_size = -65536")
         migrate(conn, prefix)
     except BaseException:
