@@ -116,7 +116,7 @@ async def look(question: Question) -> Answer:
         url=app.url,
         namespace=app.namespace,
         shared=app.store.features.shared,
-        tasks=tuple(specs),
+        tasks=tuple(name for name, spec in specs.items() if spec.alias_of is None),
         queues=tuple(sorted({spec.queue for spec in specs.values()})),
         executors=tuple(sorted({spec.executor for spec in specs.values()})),
         urgent=tuple(sorted(urgent_executors(specs.values()))),
@@ -169,7 +169,7 @@ def main() -> int:
         import traceback
 
         traceback.print_exc()
-        why = f"{question.app!r} cannot be imported: {type(error).__name__}: {error}"
+        why = f"{question.app!r} cannot be looked at: {type(error).__name__}: {error}"
         answer = Answer(refusal=Refusal("invalid_option", why, "correct the app; its traceback is above", 1))
     with out:
         out.write(msgspec.json.encode(answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
@@ -131,11 +132,15 @@ async def drain_body(
 
 async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms: int | None) -> int:
     """Wait until nothing is left to do behind this gate; answers how many jobs are left when the time is over."""
+    from limpet.ops.declared import task_names
+
     until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    kind, _, name = key.partition(":")
+    keys = {f"task:{each}" for each in await task_names(operator.store, name)} if kind == "task" else {key}
     total = 0
     with terminal.progress(f"draining {key.partition(':')[2] or 'everything'}") as progress:
         while True:
-            left = _left(await operator.stats(), key)
+            left = _left(await operator.stats(), keys)
             total = max(total, left)
             if progress is not None:
                 progress(total - left, total)
@@ -144,11 +149,11 @@ async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms:
             await asyncio.sleep(LOOK_S)
 
 
-def _left(counts: Counts, key: str) -> int:
+def _left(counts: Counts, keys: Collection[str]) -> int:
     return sum(
         count
         for (queue, task, state), count in counts.now.items()
-        if state in LIVE and key in ("all", f"queue:{queue}", f"task:{task}")
+        if state in LIVE and not {"all", f"queue:{queue}", f"task:{task}"}.isdisjoint(keys)
     )
 
 

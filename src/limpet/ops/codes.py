@@ -49,6 +49,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "unknown_queue": Meaning(3, 404, "Unknown queue"),
     "unknown_parent": Meaning(3, 404, "Unknown parent"),
     # it cannot be done now, or not like this
+    "import_failed": Meaning(1, 500, "Import failed"),
     "unknown_task": Meaning(1, 409, "Task not declared"),
     "queue_draining": Meaning(1, 409, "Queue is draining"),
     "queue_full": Meaning(1, 429, "Queue is full"),

@@ -31,7 +31,7 @@ from limpet.core.records.explanation import Explanation
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
-from limpet.ops.declared import declared_gates, declared_queues, declared_rule, with_declared
+from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, with_declared
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
@@ -426,7 +426,7 @@ class Operator:
 
         A pause without a reason leaves one that is there as it is; with a reason it takes its place.
         """
-        await self._met(key, new=new)
+        key = await self._met(key, new=new)
         before = await gate_of(self.store, key)
         if before is not None and before.paused is not None and not reason:
             return before
@@ -435,14 +435,14 @@ class Operator:
 
     async def resume(self, key: str, *, reason: str = "") -> Gate:
         """Undo a pause or a drain."""
-        await self._met(key, new=False)
+        key = await self._met(key, new=False)
         return await self._change(GateChange(key, resume=True), "resume", reason)
 
     async def drain(self, key: str, *, reason: str = "") -> Gate:
         """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
         if key.partition(":")[0] not in ("all", "queue", "task"):
             raise InvalidOption(f"{key!r} cannot be drained", fix="all, queue:NAME or task:NAME")
-        await self._met(key, new=False)
+        key = await self._met(key, new=False)
         return await self._change(GateChange(key, drain=True), "drain", reason)
 
     async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
@@ -450,22 +450,22 @@ class Operator:
 
         Answers the gates that changed: the limit's own, one for each bucket, one for each budget.
         """
-        gate = limit_gate_key(key)
-        await self._met(gate, new=new)
+        gate = await self._met(limit_gate_key(key), new=new)
         asked = await change.rules(self.store, gate)
         changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
         return await self._change_all(changes, "limit.set", reason)
 
     async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
         """What `set_limit` would set."""
-        return [rule for rule, _ in await change.rules(self.store, limit_gate_key(key))]
+        gate = await meant_gate(self.store, limit_gate_key(key))
+        return [rule for rule, _ in await change.rules(self.store, gate)]
 
     async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
         """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
 
         If no operator has set it, forget a declaration that is no longer in the code.
         """
-        gate = limit_gate_key(key)
+        gate = await meant_gate(self.store, limit_gate_key(key))
         found = await gates_of_limit(self.store, gate)
         if not found:
             await self._met(gate, new=False)
@@ -474,8 +474,7 @@ class Operator:
 
     async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
-        gate = f"breaker:{breaker}"
-        await self._met(gate, new=new)
+        gate = await self._met(f"breaker:{breaker}", new=new)
         declared = None if await gate_of(self.store, gate) else await declared_rule(self.store, gate)
         trip_ms = FOREVER_MS if for_ms is None else for_ms
         change = GateChange(gate, rule=declared, declared=declared is not None, trip_ms=trip_ms)
@@ -483,8 +482,7 @@ class Operator:
 
     async def reset(self, breaker: str, *, reason: str = "") -> Gate:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
-        gate = breaker_gate_key(breaker)
-        await self._met(gate, new=False)
+        gate = await self._met(breaker_gate_key(breaker), new=False)
         return await self._change(GateChange(gate, reset=True), "reset", reason)
 
     async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
@@ -502,8 +500,8 @@ class Operator:
         await self.store.append(entries)
         return tuple(gates)
 
-    async def _met(self, gate: str, *, new: bool) -> None:
-        """Refuse a gate that nothing uses, which is most likely a typing error."""
+    async def _met(self, gate: str, *, new: bool) -> str:
+        """The gate that is meant; one that nothing uses is refused, since that is most likely a typing error."""
         kind, _, name = gate.partition(":")
         if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
             raise InvalidOption(
@@ -511,5 +509,7 @@ class Operator:
                 fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME",
             )
         checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
+        meant = await meant_gate(self.store, gate)
         if not new and kind != "all":
-            await require(self.store, cast(Kind, kind), name)
+            await require(self.store, cast(Kind, kind), meant.partition(":")[2])
+        return meant

@@ -17,6 +17,7 @@ from limpet.ops.query import InvalidQuery, looks_like_query, parse_query, query_
 from limpet.stores.base import Store
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
+MOST_HOLDERS = 100  # jobs that were enqueued with one key: of several tasks, and of some time
 NAMED_HOLDERS = 20  # a person reads a few; each costs a query
 PAGE = 500  # jobs per step of a bulk action: a progress bar that moves, locks that stay short
 
@@ -147,10 +148,11 @@ async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:
     for view in await store.get(ids[:NAMED_HOLDERS]):
         if view is None or view.unique is None:
             continue
-        # Keys are scoped by task. A job that succeeded may hold its key for a time, a dead or cancelled one does not.
-        terms = (Term("task", view.lane.task), Term("unique", view.unique))
-        page = await store.find(Query(LIVE | {State.succeeded}, terms, limit=10))
-        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task == view.lane.task]
+        # Keys are scoped by task, whatever it is called. A job that succeeded may hold its key for a time, a dead or
+        # cancelled one does not.
+        page = await store.find(Query(LIVE | {State.succeeded}, (Term("unique", view.unique),), limit=MOST_HOLDERS))
+        scope = view.lane.task_scope
+        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task_scope == scope]
         holding = [job for job in others if job.state in LIVE] or others
         if holding:
             found[id_text(view.id)] = id_text(holding[0].id)

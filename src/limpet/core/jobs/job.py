@@ -41,6 +41,7 @@ class Lane(Struct, frozen=True, dict=True):
 
     `limits` are keys that every job of the task shares, so they stop the whole class;
     `keys` come from templates such as "customer:{customer}", so they stop this lane alone.
+    `scope` is the one name that stands for all names of a renamed task: its gate and its unique keys go by it.
     """
 
     queue: str
@@ -51,6 +52,12 @@ class Lane(Struct, frozen=True, dict=True):
     limits: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     breaker: str | None = None
+    scope: str | None = None  # None: the task has no other name
+
+    @cached_property
+    def task_scope(self) -> str:
+        """The name by which the gate of the task and its unique keys go."""
+        return self.task if self.scope is None else self.scope
 
     @cached_property
     def id(self) -> int:
@@ -60,7 +67,8 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> int:
         """Identifies the lane's class: what a worker can or cannot serve, and what stops it as a whole."""
-        return stable_hash(("class", self.queue, self.task, self.needs, self.limits, self.breaker, bool(self.keys)))
+        limited = (self.limits, self.breaker, bool(self.keys))
+        return stable_hash(("class", self.queue, self.task, self.scope, self.needs, *limited))
 
     @cached_property
     def member(self) -> int:
@@ -80,7 +88,7 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def class_gates(self) -> tuple[str, ...]:
         """The gates that stop every lane of this class at once."""
-        gates = ["all", f"queue:{self.queue}", f"task:{self.task}", *(f"limit:{key}" for key in self.limits)]
+        gates = ["all", f"queue:{self.queue}", f"task:{self.task_scope}", *(f"limit:{key}" for key in self.limits)]
         if self.breaker is not None:
             gates.append(f"breaker:{self.breaker}")
         return tuple(gates)
