@@ -11,6 +11,7 @@ from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.endings.retry import Retry
 from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from limpet.core.errors import (
+    AmbiguousId,
     BatchTooLarge,
     BudgetExceeded,
     CycleFound,
@@ -56,10 +57,12 @@ from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
+from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
+    "AmbiguousId",
     "Approval",
     "BatchTooLarge",
     "Breaker",
@@ -139,4 +142,5 @@ __all__ = [
     "chord",
     "current_job",
     "group",
+    "http_status",
 ]
