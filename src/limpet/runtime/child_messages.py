@@ -145,8 +145,9 @@ class Broken(Struct, frozen=True, tag=True):
 
 
 class Noted(Struct, frozen=True, tag=True):
-    """isolated child → worker: progress or a log line, for the next beat."""
+    """isolated child → worker: progress or a log line of the attempt under this token, for a beat."""
 
+    token: int
     note: Note
 
 

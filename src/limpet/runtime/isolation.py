@@ -139,8 +139,9 @@ class IsolatedChild:
                 case Done() as done:
                     self.memory_bytes = done.memory_bytes
                     return done
-                case Noted(note):
-                    channel.note(attempt.job, note)
+                case Noted(token, note):
+                    if token == attempt.job.token:  # else a thread that an earlier job has left behind said it
+                        channel.note(attempt.job, note)
                 case Spent(token, spent):
                     if token == attempt.job.token:
                         attempt.spent = spent  # also when the process dies before it says how the job ended
