@@ -27,6 +27,7 @@ def load(terminal: Terminal, reference: str) -> Limpet:
     # What a module prints when it is imported is no answer of ours.
     with redirect_stdout(sys.stderr):
         app = cast("Limpet", load_app(reference))
+        app.parts()  # also imports the modules that it includes
     app.rebind(terminal.flag_url, namespace=terminal.flag_namespace)
     return app
 
