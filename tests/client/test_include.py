@@ -143,7 +143,7 @@ def test_a_module_that_asks_for_tasks_is_not_blamed_for_another_module(stall: Pa
     (stall / "stall" / "app.py").write_text(
         "from limpet import Limpet\napp = Limpet('sqlite://', include=['stall.times', 'stall.broken'])\n"
     )
-    with pytest.raises(ImportFailed, match="^include: importing 'stall.broken' failed"):
+    with pytest.raises(ImportFailed, match=r"^include: importing 'stall.broken' failed"):
         _ = the_app().tasks
 
 
