@@ -83,7 +83,7 @@ OTHERS = [
     ),
     *("agents_of", "load", "kill", "order", "event_loop", "build", "deploy", "amount", "customer", "colour"),
     *("newsletter", "sms", "backup", "resize", "refund", "import", "export", "x", "a", "of", "quiet", "rate_limit"),
-    *("acks_late", "bind", "serializer", "countdown", "eta", "ignore_result", "autoretry_for", "track_started"),
+    *("acks_late", "bind", "serializer", "countdown", "ignore_result", "autoretry_for", "track_started"),
 ]
 
 

@@ -56,10 +56,10 @@ APP: Final = _words(
         "await app.work(), or the command: limpet worker shop.tasks:app",
     ),
     ("control inspect", "the commands: limpet workers, limpet jobs, limpet pause"),
-    ("AsyncResult fetch_job GroupResult", "app.get(id)"),
+    ("AsyncResult fetch_job", "app.get(id)"),
     ("broker backend connection result_backend", "app.url; one store keeps both jobs and results"),
     ("purge flush empty", "the command: limpet cancel state:pending queue:mail"),
-    ("signature chain group chord", "from limpet import chain, group, chord"),
+    ("signature chain chord", "from limpet import chain, group, chord"),
     ("Task register_task", "@app.task(...) on a function"),
 )
 JOB: Final = _words(
