@@ -26,7 +26,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 README: Final = ROOT / "README.md"
 TUTORIAL: Final = ROOT / "docs" / "tutorial" / "first-queue.md"
-PATIENCE_S: Final = 60.0  # far more than any step takes; a busy machine is no failure
+PATIENCE_S: Final = 120.0  # far more than any step takes; a busy machine is no failure
 
 
 class Differs(Exception):
