@@ -59,6 +59,7 @@ from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
 from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
+from limpet.runtime.log_fields import JobFilter, job_fields
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "JobContext",
     "JobDead",
     "JobError",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
     "JobRecord",
@@ -143,4 +145,5 @@ __all__ = [
     "current_job",
     "group",
     "http_status",
+    "job_fields",
 ]

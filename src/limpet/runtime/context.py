@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Mapping
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
@@ -30,6 +29,7 @@ from limpet.core.limits.unit import Amounts
 from limpet.core.tasks.codec import decode_json, encode_checkpoint
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.storable import storable
+from limpet.runtime.current import current
 from limpet.runtime.log import job_log
 from limpet.runtime.step import Step, StepCall, step_key
 from limpet.runtime.steps import Steps
@@ -43,8 +43,6 @@ T = TypeVar("T")
 MAX_LINES: Final = 1_000  # log lines kept per attempt: a chatty loop must not fill the store
 MAX_LINE_CHARS: Final = 2_000
 MAX_MESSAGE_CHARS: Final = 500
-
-current: Final[ContextVar[Attempt | None]] = ContextVar("limpet_attempt", default=None)
 
 
 class JobChannel(Protocol):

@@ -39,6 +39,7 @@ from limpet.runtime.child_messages import (
     to_isolated_child,
 )
 from limpet.runtime.loading import load_app
+from limpet.runtime.log_setup import AppLogging
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
 from limpet.runtime.resources import Resources
@@ -177,9 +178,11 @@ class Conversation:
         if not isinstance(hello, Hello):
             return
         sys.path[:] = [*hello.path, *(entry for entry in sys.path if entry not in hello.path)]
+        logs = AppLogging(hello.log)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 app = _bound(hello.app)
+                logs.complete()
                 channel = PipeChannel(send, asyncio.get_running_loop(), lambda: app.store)
                 parts = app.parts()
                 resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
@@ -189,6 +192,7 @@ class Conversation:
                 send(Broken(f"{type(error).__name__}: {error}"))
                 await writer.drain()
                 return
+            logs.mend()
             send(Up())
             await self._serve(reader, send, pipe, channel, parts)
 
