@@ -10,6 +10,7 @@ from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.endings.retry import Retry
 from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from limpet.core.errors import (
+    AmbiguousId,
     BatchTooLarge,
     BudgetExceeded,
     CycleFound,
@@ -55,10 +56,12 @@ from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
+from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
+    "AmbiguousId",
     "Approval",
     "BatchTooLarge",
     "Breaker",
@@ -137,4 +140,5 @@ __all__ = [
     "chord",
     "current_job",
     "group",
+    "http_status",
 ]

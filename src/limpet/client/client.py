@@ -20,10 +20,10 @@ from limpet.client.producer import Connection, Producer
 from limpet.client.registry import Published
 from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
-from limpet.core.errors import InvalidOption, StoreUnreachable, UnknownQueue, UsageError
+from limpet.core.errors import FlowNotFound, InvalidOption, StoreUnreachable, UnknownQueue, UsageError
 from limpet.core.flows.refs import with_refs
 from limpet.core.gate import GateRule
-from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.ids import id_bytes, known_id
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.options import refuse_waiting
 from limpet.core.records.explanation import Explanation
@@ -107,11 +107,11 @@ class Client:
 
     def handle(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id is known."""
-        return JobHandle(self, id_bytes(id), task="", existing=True)
+        return JobHandle(self, known_id(id), task="", existing=True)
 
     def flow_handle(self, id: str) -> FlowHandle:
         """The handle of a flow whose id is known."""
-        return FlowHandle(self, id_bytes(id))
+        return FlowHandle(self, known_id(id, FlowNotFound))
 
     def new_id(self) -> bytes:
         """A new id for a job or a flow."""
