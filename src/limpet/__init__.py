@@ -5,6 +5,7 @@ from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
 from limpet.client.handle import JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
+from limpet.client.new_job import NewJob
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.endings.retry import Retry
@@ -58,6 +59,7 @@ from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
 from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
+from limpet.runtime.log_fields import JobFilter, job_fields
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "JobContext",
     "JobDead",
     "JobError",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
     "JobRecord",
@@ -98,6 +101,7 @@ __all__ = [
     "Limit",
     "Limpet",
     "LimpetError",
+    "NewJob",
     "NextRun",
     "NodeHandle",
     "NodeStatus",
@@ -141,4 +145,5 @@ __all__ = [
     "current_job",
     "group",
     "http_status",
+    "job_fields",
 ]

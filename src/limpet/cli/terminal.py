@@ -37,6 +37,7 @@ class Terminal:
     def __init__(self, url: str | None, namespace: str | None, *, json: bool = False, jsonl: bool = False) -> None:
         self.flag_url, self.flag_namespace = url, namespace
         self.json, self.jsonl = json, jsonl
+        self.json_log = False  # what the command says goes into a log of JSON lines
         self.watches = False  # its list is shown again and again, over one connection
         self.seen: dict[str, Any] = {}  # what the last look left for the next one
         self.headed = False  # its answer is a table
@@ -139,8 +140,21 @@ class Terminal:
         """
         if self.jsonl or (self.json and keep):
             print(msgspec.json.encode({"note": clean(words, keep_lines=True)}).decode(), file=sys.stderr)
+        elif self.json_log and not self.json:
+            from limpet.cli.logs import say_line
+
+            say_line("warning" if keep else "info", words)
         elif not self.json:
             print(clean(words, keep_lines=True), file=sys.stderr)
+
+    def refuse(self, code: str, message: str, fix: str) -> None:
+        """Say why the command ends here, on stderr."""
+        if self.json_log and not self.json:
+            from limpet.cli.logs import say_line
+
+            say_line("critical", message, code=code, fix=fix)
+        else:
+            say_error(code, message, fix, as_json=self.json)
 
     def say_made(self, path: str | None) -> None:
         """Name the file of a store that this command has made: one in the wrong folder is noticed at once then."""

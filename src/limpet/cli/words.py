@@ -216,6 +216,13 @@ def command(
                 # The reader has seen enough (`limpet jobs | head`); Python must not complain at exit either.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 0
+            except LimpetError as error:
+                if not terminal.json_log:
+                    raise
+                from limpet.ops.codes import meaning_of
+
+                terminal.refuse(error.code, error.message, error.fix)
+                return meaning_of(error).exit
             return answer
 
         made: Callable[..., Any] = call
