@@ -71,7 +71,7 @@ async def enqueue_body(
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
     refuse_memory(app, "the job would end with this command")
-    undeclared = reference is not None and task not in app.tasks
+    undeclared = reference is not None and task not in app.parts().tasks
     if undeclared and not unknown_ok:
         raise _unknown(app, task, reference)
     try:
@@ -189,7 +189,7 @@ async def _unsure(app: Limpet, task: str, queue: str | None, reference: str | No
     notes = []
     if reference is None:
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
-    elif task not in app.tasks:
+    elif task not in app.parts().tasks:
         notes.append(f"{reference} declares no task {task!r}: only JSON and size were checked")
     tasks = set(app.tasks) or await known_names(app.store, "task")
     for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):

@@ -48,6 +48,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "job": ("limpet job 4d1c --full", "limpet job 4d1c --wait 5m"),
     "explain": ("limpet explain 4d1c", "limpet explain 4d1c --json"),
+    "tasks": ("limpet tasks --watch", "limpet tasks mail.send --json"),
     "queues": ("limpet queues", "limpet queues retention set mail --succeeded 1h"),
     "queues list": ("limpet queues --watch", "limpet queues list --jsonl"),
     "queues retention": ("limpet queues retention", "limpet queues retention set mail --dead forever"),
@@ -77,7 +78,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "flows retry": ("limpet flows retry 4d1c", "limpet flows retry 4d1c --from render --yes"),
     "flow": ("limpet flow 4d1c", "limpet flow retry 4d1c --from render"),
     "workers": ("limpet workers --watch", "limpet workers --jsonl"),
-    "stats": ("limpet stats", "limpet stats --json"),
+    "stats": ("limpet stats --watch 10", "limpet stats --json"),
     "events": ("limpet events", "limpet events --limit 20 --jsonl"),
     "audit": ("limpet audit --limit 20", "limpet audit --after 100 --jsonl"),
     "classify": (
