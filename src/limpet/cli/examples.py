@@ -46,7 +46,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet jobs state:dead queue:mail",
         "limpet jobs 'age>1h' -task:mail.send --oldest --jsonl",
     ),
-    "job": ("limpet job 4d1c", "limpet job 4d1c --full --json"),
+    "job": ("limpet job 4d1c --full", "limpet job 4d1c --wait 5m"),
     "explain": ("limpet explain 4d1c", "limpet explain 4d1c --json"),
     "tasks": ("limpet tasks --watch", "limpet tasks mail.send --json"),
     "queues": ("limpet queues", "limpet queues retention set mail --succeeded 1h"),
