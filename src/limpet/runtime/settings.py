@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct, field
 
+from limpet.core.endings.refusal import code_of
 from limpet.core.endings.transition import Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
@@ -119,6 +120,11 @@ class Parts(Struct, frozen=True, kw_only=True):
     middleware: Sequence[Middleware] = ()  # outermost first
     classifiers: Sequence[Classifier] = ()
     schedules: Sequence[Schedule] = ()  # those that the code declares
+    code_version: str = ""  # of the code, for people; "": made of the signatures
+
+    def signatures(self) -> dict[str, str]:
+        """The signature of each task, by all its names."""
+        return {name: spec.signature.fingerprint for name, spec in self.tasks.items()}
 
 
 class AppRef(Struct, frozen=True):
@@ -167,7 +173,8 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
         """What its session claims."""
         tasks = self.parts.tasks
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
-        return Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
+        capabilities = (*self.settings.capabilities, code_of(self.parts.signatures()))
+        return Serves(queues, tuple(sorted(tasks)), tuple(sorted(capabilities)))
 
 
 class App(Protocol):
@@ -203,6 +210,7 @@ class WorkReport(Struct):
     suspended: int = 0
     held: int = 0
     lost: int = 0
+    refused: int = 0  # handed on, since their arguments fit other code
     stale: int = 0  # settlements refused: the lease had gone to someone else
 
     @property
