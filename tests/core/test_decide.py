@@ -33,6 +33,7 @@ from limpet.core.endings.outcome import (
     SnoozeAsked,
     Suspended,
     TimedOut,
+    Unfit,
 )
 from limpet.core.endings.transition import (
     Bury,
@@ -41,6 +42,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -105,6 +107,7 @@ DIRECT: list[tuple[Outcome, Transition]] = [
     (HandedBack(started=True), Release(ID, TOKEN, started=True)),
     (Crashed(proven=True, reason="SIGSEGV"), Lose(ID, TOKEN, proven=True, reason="SIGSEGV")),
     (Crashed(), Lose(ID, TOKEN)),
+    (Unfit(failure("permanent"), "1a2b"), Refuse(ID, TOKEN, failure("permanent"), "1a2b")),
 ]
 
 

@@ -90,13 +90,14 @@ class Hand:
         least_urgent: int = LEAST_URGENT,
         aged: int = 0,
         most_urgent: int = 0,
+        needing: str = "",
         claimer: str = "fetcher",
         seq: int | None = None,
     ) -> Claim:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
         seq = next_seq() if seq is None else seq
         slots = limit if slots is None else slots
-        options = ClaimOptions(least_urgent, aged, most_urgent)
+        options = ClaimOptions(least_urgent, aged, most_urgent, needing)
         request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, options)
         return await self.store.claim(request, now_ms=self.clock.now_ms)
 

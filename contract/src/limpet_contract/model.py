@@ -103,6 +103,7 @@ class Model:
                 or (request.options.aged > 0 and lane.priority >= request.options.most_urgent)
             )
             and lane.queue not in self.paused
+            and (not request.options.needing or request.options.needing in lane.needs)
             and request.serves.can(lane.queue, lane.task, lane.needs)
         )
 

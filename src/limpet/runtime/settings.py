@@ -55,6 +55,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     beat_ms: int = 5_000
     sweep_ms: int = 1_000
     prune_ms: int = 10_000
+    refer_ms: int = 10_000  # how soon, about, it is noticed that jobs wait for code which has gone
     look_ms: int = 1_000  # how soon, about, a schedule that was changed is noticed
     cut_off_ms: int = 600_000
     ahead_ms: int = 10  # claim ahead no more work than this takes
@@ -65,7 +66,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "look_ms"):
+        times = ("ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "refer_ms", "look_ms")
+        for name in ("concurrency", "threads", "job_processes", *times):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
         for name in ("reserve", "ahead_ms"):

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from limpet.core.endings.refusal import code_of
 from limpet.core.jobs import witness
 from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
@@ -98,7 +99,7 @@ class Worker:
 
     def info(self) -> bytes:
         """What operators see of this worker."""
-        run = self._run
+        run, signatures = self._run, self._plan.parts.signatures()
         about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -113,6 +114,8 @@ class Worker:
             **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
+            "code_version": self._plan.parts.code_version or code_of(signatures).removeprefix("code:"),
+            "signatures": signatures,
         }
         return msgspec.json.encode(about)
 

@@ -140,3 +140,19 @@ class TestRefused:
             bench.clock.advance(2 * 3_600_000)
             await prune(bench, Retention())
         assert await new.ids() == [id]
+
+    async def test_a_claim_may_ask_only_for_jobs_that_need_a_capability(self, bench: Bench) -> None:
+        plain, needy = await bench.add(priority=0), await bench.add(needs=(*NEW, "gpu"))
+        hand = bench.hand(capabilities=(*NEW, "gpu"))
+        await hand.beat()
+        assert [job.id for job in (await hand.ask(5, needing=NEW[0])).jobs] == [needy]
+        assert (await hand.ask(5, needing=NEW[0])).jobs == ()
+        assert await hand.ids(5) == [plain]
+
+    async def test_a_session_that_asked_for_one_need_in_vain_is_not_taken_for_asleep(self, bench: Bench) -> None:
+        asker, sleeper = bench.hand("asker", capabilities=NEW), bench.hand("sleeper")
+        assert await sleeper.claim() == []
+        await asker.beat()
+        assert (await asker.ask(5, needing=NEW[0])).jobs == ()
+        idle = {session.session for session in await bench.store.sessions() if session.idle}
+        assert idle == {"sleeper"}

@@ -80,7 +80,7 @@ def left_alone(job: Claimed, before: Sequence[AttemptView]) -> Refuse:
     message = "no live worker has the code that it waited for"
     if last is None:
         return Refuse(job.id, job.token, Failure("permanent", UNFIT, message, cause=UNFIT), "")
-    text = f"{last.message}; {message}"
+    text = last.message if last.message.endswith(message) else f"{last.message}; {message}"
     return Refuse(job.id, job.token, Failure("permanent", last.type, text, last.traceback, UNFIT), last.cause)
 
 

@@ -44,7 +44,7 @@ def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
 
 
 def _with_definition(effect: Effect, lane: Lane) -> dict[str, Any]:
-    """The effect with the lane as an enqueue sends it (id, stored form, that of its class), in hex: Lua reads no bytes."""
+    """The effect with the lane as an enqueue sends it, its parts in hex: scripts read no bytes from msgpack."""
     return {**msgspec.to_builtins(effect), "lane": [part.hex() for part in definition(lane)]}
 
 
