@@ -1,4 +1,4 @@
-"""Where a job goes that does not fit the code of its worker: by the workers that live, and those that have refused it."""
+"""Where a job goes that does not fit the code of its worker: by who lives, and who has refused it."""
 
 from __future__ import annotations
 
