@@ -110,11 +110,6 @@ def _error(target: str) -> type[BaseException]:
     except LimpetError as error:
         fix = f"install it here, or describe the answer: --status, --code; {error.fix}"
         raise InvalidOption(error.message, fix=fix) from error
-    except Exception as trouble:
-        raise InvalidOption(
-            f"importing {place!r} raised {type(trouble).__qualname__}: {trouble}",
-            fix="import it in Python to see where",
-        ) from trouble
     for name in path.split("."):
         if not hasattr(found, name):
             known = [each for each, value in vars(found).items() if _is_error(value)]

@@ -34,6 +34,12 @@ class InvalidOption(UsageError):
     code = "invalid_option"
 
 
+class ImportFailed(UsageError):
+    """A module of the app cannot be imported; the message shows where, in frames of the app."""
+
+    code = "import_failed"
+
+
 class InvalidArguments(UsageError):
     """The arguments do not fit the task's signature."""
 
@@ -144,6 +150,12 @@ class SuspensionCaught(UsageError):
     code = "suspension_caught"
 
 
+class AmbiguousId(UsageError):
+    """The end of an id fits more than one job, or more than one flow."""
+
+    code = "ambiguous_id"
+
+
 class StoreError(LimpetError):
     """The engine is in trouble. `verb` is what was asked; `retryable` says whether asking again can help."""
 
@@ -216,7 +228,7 @@ class JobCancelled(JobError):
 
 
 class JobNotFound(JobError):
-    """No such job is stored: it never was, or it was pruned."""
+    """No such job is stored: it never was, it was pruned, or what names it is no id at all."""
 
     code = "job_not_found"
 

@@ -89,7 +89,7 @@ def decide(
         case TimedOut():
             return _again(job, _timeout(outcome), rng, retry_function, error)
         case LaterAsked(asked_ms, failure):
-            if job.attempt >= job.policy.attempts:
+            if is_last(job):
                 return Bury(job.id, job.token, failure)
             return RetryAfter(job.id, job.token, failure, _wait_ms(asked_ms))
         case SnoozeAsked(asked_ms, reason):
@@ -110,6 +110,14 @@ def decide(
             return Refuse(job.id, job.token, failure, signature)
         case Crashed(proven, reason):
             return Lose(job.id, job.token, proven, storable(reason))
+
+
+def is_last(job: Claimed) -> bool:
+    """Whether a failure of this attempt ends the job, unless it ends it anyway: the policy has no attempt left.
+
+    A function of the task may end the job before, and what puts it off (Snooze, a 429) costs no attempt.
+    """
+    return job.attempt >= job.policy.attempts
 
 
 def awaits_commit(transition: Transition) -> bool:
@@ -148,7 +156,7 @@ def _again(
     least_ms: int = 0,
 ) -> Transition:
     """Retry while attempts are left."""
-    if job.attempt >= job.policy.attempts:
+    if is_last(job):
         return Bury(job.id, job.token, failure)
     wait_ms: int | None = delay_ms(job.policy, job.attempt, rng)
     if function is not None and error is not None:
