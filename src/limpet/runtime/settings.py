@@ -65,6 +65,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     max_memory_bytes: int | None = None
     recycles: bool = False  # a supervisor starts a new process after this one ends
     retention: Retention = Retention()
+    code_version: str = ""  # wins over what the code says of itself
 
     def __post_init__(self) -> None:
         times = ("ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "refer_ms", "look_ms")

@@ -114,10 +114,13 @@ class Worker:
             **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
-            "code_version": self._plan.parts.code_version or code_of(signatures).removeprefix("code:"),
+            "code_version": self._code_version() or code_of(signatures).removeprefix("code:"),
             "signatures": signatures,
         }
         return msgspec.json.encode(about)
+
+    def _code_version(self) -> str:
+        return self._plan.settings.code_version or self._plan.parts.code_version
 
     def _silence(self) -> dict[str, int]:
         """Said by the heartbeat's thread when the loop has not turned for a lease."""
