@@ -130,7 +130,7 @@ CREATE TABLE lp.attempt (
   number integer NOT NULL, -- which attempt it was
   started_ms bigint NOT NULL, -- when it was claimed
   finished_ms bigint NOT NULL, -- when it ended
-  outcome text COLLATE "C" NOT NULL, -- succeeded, retried, dead, cancelled, released, snoozed, held, lost
+  outcome text COLLATE "C" NOT NULL, -- succeeded, retried, dead, cancelled, released, snoozed, held, lost, refused
   session text COLLATE "C" NOT NULL, -- the session that ran it
   kind text COLLATE "C", -- of its failure: transient, permanent, timeout, lost …; NULL: none
   type text COLLATE "C" NOT NULL DEFAULT '', -- the type of the failure
