@@ -70,7 +70,7 @@ class Referral:
         return self._live
 
     async def _note(self, code: str, now_ms: int) -> None:
-        """Before the first job waits for it: whoever finds that this code has gone looks for such jobs."""
+        """Before the first job waits for it: a worker that finds this code gone looks for such jobs."""
         if self._noted.get(code, -math.inf) < time.monotonic() - NOTED_S:
             await self._store.store.put_control(Control(KIND, code, msgspec.json.encode({"at_ms": now_ms})))
             self._noted[code] = time.monotonic()

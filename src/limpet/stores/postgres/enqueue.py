@@ -225,7 +225,7 @@ class Batch:
 
 @lru_cache(maxsize=4096)
 def lane_body(lane: Lane) -> bytes:
-    """The definition of a lane, as it is posted."""
+    """The stored form, as JSON."""
     body = _encode(lane)
     if b"\\u0000" in body:
         raise InvalidOption(f"{lane!r} names something with a NUL in it", fix="PostgreSQL stores no NUL in a name")
