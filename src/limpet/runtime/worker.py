@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from limpet.core.endings.refusal import code_of
-from limpet.core.jobs import witness
+from limpet.core.jobs import minute, witness
 from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
 from limpet.core.version import VERSION
@@ -114,6 +114,7 @@ class Worker:
             **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
+            **({} if run is None else {minute.FIELD: run.last_minute}),
             "code_version": self._code_version() or code_of(signatures).removeprefix("code:"),
             "signatures": signatures,
         }

@@ -60,8 +60,8 @@ def for_any_code(lane: Lane) -> Lane:
 def place(job: Claimed, refuse: Refuse, before: Sequence[AttemptView], live: Iterable[SessionView]) -> Refuse | Bury:
     """To other workers, as long as there are live ones whose signature has not refused the job; else it is dead.
 
-    `before` are its recorded attempts. A job that waits for no code starts from the beginning, whatever they say: it is new, or a
-    person has had it retried.
+    `before` are its recorded attempts. They do not count for a job that waits for no code: it is new, or a person has
+    had it retried.
     """
     lane = for_any_code(job.lane)
     refusals = [] if lane is job.lane else _refusals(before)
@@ -74,7 +74,7 @@ def place(job: Claimed, refuse: Refuse, before: Sequence[AttemptView], live: Ite
 
 
 def left_alone(job: Claimed, before: Sequence[AttemptView]) -> Refuse:
-    """What becomes of a job that waits for code which no live worker has: it is placed again, and no signature has refused it since."""
+    """What to place of a job that waits for code which no live worker has: its last refusal."""
     refusals = _refusals(before)
     last = refusals[-1] if refusals else None
     message = "no live worker has the code that it waited for"
