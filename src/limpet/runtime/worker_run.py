@@ -18,6 +18,7 @@ from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
 from limpet.runtime.background import background
 from limpet.runtime.barred_gates import BarredGates
+from limpet.runtime.blocked_loop import LoopWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.executor import Executor
 from limpet.runtime.fence import Fence
@@ -28,9 +29,11 @@ from limpet.runtime.keeper import Keeper, StoreChannel
 from limpet.runtime.learner import Learner
 from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Slots
 from limpet.runtime.log import worker_log
+from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
+from limpet.runtime.referral import Referral
 from limpet.runtime.resources import Resources
 from limpet.runtime.settings import (
     Ending,
@@ -87,11 +90,12 @@ class WorkerRun:
         self._settle_queue = SettleQueue(self._notebook, features.batch, by_lease=features.settles_by_lease)
         self._fence = Fence(plan.settings.ttl_ms, plan.roster)
         self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse)
+        self.watch = LoopWatch(self._loop, self._keeper.beat_now, all_code=plan.monitor is not None)
         self._threads = Threads()
         self._learner = Learner(plan.store)
         self._join_running()
         self._join_claiming(until_empty=until_empty)
-        self._janitor = Janitor(self._store, plan.settings, plan.rng, self._check_memory)
+        self._janitor = Janitor(self._store, plan.settings, plan.rng, self._referral, self._check_memory)
         # A supervisor follows the event log once for all its children.
         self._tailer = self._follow_events() if plan.roster is None else None
         self._ticker = Ticker(
@@ -111,6 +115,8 @@ class WorkerRun:
         every = plan.settings.ageing
         self._ageing = Ageing(every, plan.rng) if every else None
         self._barred_gates = BarredGates(plan.parts.tasks, self.local_queue, self._ageing)
+        patient = PatientStore(plan.store, plan.rng, plan.settings.cut_off_ms)
+        self._referral = Referral(plan, patient, self._settle_queue.put)
         most_bytes = plan.settings.max_memory_bytes
         self._isolation = Isolation(plan.app_ref, channel, plan.rng, most_bytes, plan.log, plan.roster)
         self._executor = Executor(
@@ -122,6 +128,7 @@ class WorkerRun:
             channel,
             self._fence,
             self._isolation,
+            self._referral,
             self._recycle,
         )
 
@@ -178,6 +185,8 @@ class WorkerRun:
                 stack.push_async_callback(self._keeper.stop)
                 if not await self._unless_over(self._keeper.start(self._part_failed)):
                     return self._report
+                monitor = plan.monitor or LoopMonitor(None, self._settings.ttl_ms)
+                stack.enter_context(monitor.looks_through(self.watch))
                 resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
                 stack.callback(self._threads.close)
                 stack.callback(self._fence.close)
@@ -297,7 +306,7 @@ class WorkerRun:
         """Every job that this worker has: waiting to start, running, or with an end that is not written yet."""
         executor = self._executor
         started = executor.running.keys() | executor.given_up.keys()
-        return started | self.local_queue.keys() | self._settle_queue.keys()
+        return started | self.local_queue.keys() | self._settle_queue.keys() | self._referral.held
 
     @property
     def last_minute(self) -> Minute:
