@@ -20,6 +20,7 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import blocked_loop
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.blocked_loop import LONGEST_LOOK_S, LoopWatch, Place
+from limpet.runtime.loop_monitor import LoopMonitor
 from tests.runtime.running import Bench
 from tests.runtime.test_log_writer import JOB
 
@@ -208,3 +209,17 @@ async def test_code_of_no_job_is_told_of_only_in_a_process_of_ours(
 def test_counts_keep_the_longest() -> None:
     blocks = Blocks().one_more(3_000, 10).one_more(1_000, 20)
     assert blocks == Blocks(2, 3_000, 20)
+
+
+def test_a_look_that_fails_does_not_end_the_monitor() -> None:
+    looks = threading.Semaphore(0)
+
+    class Broken(LoopWatch):
+        def look(self) -> None:
+            looks.release()
+            raise RuntimeError("a handler has replaced something")
+
+    loop = asyncio.new_event_loop()
+    with LoopMonitor(None, 15_000).looks_through(Broken(loop)):
+        assert all(looks.acquire(timeout=60) for _ in range(2))
+    loop.close()
