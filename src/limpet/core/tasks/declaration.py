@@ -56,6 +56,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     limits: tuple[DeclaredLimit, ...] = ()
     budgets: tuple[DeclaredBudget, ...] = ()
     breaker: GateRule | None = None
+    breaker_key: str | None = None  # its template, where the name differs from job to job
     ceiling: GateRule | None = None  # of its queue as a whole
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             limits=tuple(map(DeclaredLimit.of, spec.limits)),
             budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            breaker_key=spec.breaker.name if spec.breaker is not None and spec.breaker.keyed else None,
             ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
             needs=spec.needs,
             tags=spec.tags,
@@ -115,7 +117,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             tenant=self.tenant,
             limits=tuple(one.limit() for one in self.limits),
             budgets=tuple(one.budget() for one in self.budgets),
-            breaker=_breaker(self.breaker),
+            breaker=_breaker(self.breaker, self.breaker_key),
             queues={} if self.ceiling is None else {self.queue: Queue.published(self.ceiling)},
             needs=self.needs,
             tags=self.tags,
@@ -150,7 +152,8 @@ def read_declaration(control: Control) -> Declaration | None:
         return None
 
 
-def _breaker(gate: GateRule | None) -> Breaker | None:
+def _breaker(gate: GateRule | None, template: str | None) -> Breaker | None:
     if gate is None or gate.breaker is None:
         return None
-    return Breaker.published(gate.key.removeprefix("breaker:"), gate.breaker)
+    constant = gate.key.removeprefix("breaker:").replace("{", "{{").replace("}", "}}")
+    return Breaker.published(template or constant, gate.breaker)

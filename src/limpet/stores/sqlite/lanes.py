@@ -25,7 +25,7 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
         if tx.row("lane_state", (lane.id,)) is None:
             place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority, lane.queue, lane.task, lane.tenant)
             tx.run("lane_insert", (*place, _encode(lane)))
-            tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
+            tx.many("lane_gate_insert", [(key, lane.id) for key in lane.lasting_gates])
 
 
 def activate(tx: Tx, lane: Lane, count: int) -> None:
