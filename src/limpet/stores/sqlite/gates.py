@@ -27,6 +27,8 @@ def gates(
 def _ranked(tx: Tx, prefix: str, page: WorstFirst) -> list[Any]:
     found: list[Any] = []
     for place, after in page.ranges():
+        if len(found) == page.limit:
+            break
         found += tx.rows("ranked_gates", (place, after, prefix, f"{prefix}\U0010ffff", page.limit - len(found)))
     return found
 
