@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from limpet.core.endings.transition import RetryAfter, Settled, Succeed
 from limpet.core.gate import CLOSED, COUNTING, FOREVER_MS, OPEN, BreakerRule, GateChange, GateRule, WorstFirst, rank_key
-from limpet.core.jobs.job import Unique
+from limpet.core.jobs.job import Job, Unique
 from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.view import Retention
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 from limpet_contract.hand import Hand, failure
-from limpet_contract.making import JobOptions
 
 OWN = "breaker:hook"
 NUMBERS = BreakerRule(failures=3, within_ms=60_000, cooldown_ms=30_000, probe_after_ms=10_000)
@@ -24,9 +23,9 @@ RULE = GateRule(OWN, breaker=NUMBERS)
 LATER_MS = 3_600_000
 
 
-def under(key: str) -> JobOptions:
+def under(bench: Bench, key: str, priority: int = 5, unique: Unique | None = None) -> Job:
     """A job under the breaker of this key."""
-    return {"task": "hook", "breaker": "hook", "breaker_key": f"hook:{key}"}
+    return bench.job(task="hook", breaker="hook", breaker_key=f"hook:{key}", priority=priority, unique=unique)
 
 
 def gate_of(key: str) -> str:
@@ -38,7 +37,7 @@ def keys_of(jobs: Iterable[Claimed]) -> Counter[str]:
 
 
 async def put(bench: Bench, *keys: str, rule: GateRule = RULE) -> None:
-    await bench.put(*(bench.job(**under(key)) for key in keys), rules=[rule])
+    await bench.put(*(under(bench, key) for key in keys), rules=[rule])
 
 
 async def fail(bench: Bench, hand: Hand, key: str, times: int = 3) -> list[Settled]:
@@ -46,7 +45,7 @@ async def fail(bench: Bench, hand: Hand, key: str, times: int = 3) -> list[Settl
     answers = []
     for _ in range(times):
         await put(bench, key)
-        (job,) = [job for job in await hand.claim(1)]
+        job = await hand.take()
         assert keys_of([job]) == {key: 1}, "only this key should have a job"
         answers.append(await hand.fail(job, delay_ms=LATER_MS))
     return answers
@@ -142,9 +141,9 @@ class TestBreakerByKey:
     async def test_a_replaced_job_goes_to_the_breaker_of_its_new_key(self, bench: Bench) -> None:
         hand = bench.hand()
         await fail(bench, hand, "down")
-        (first,) = await bench.put(bench.job(**under("down"), unique=Unique("u")), rules=[RULE])
+        (first,) = await bench.put(under(bench, "down", unique=Unique("u")), rules=[RULE])
         assert await hand.claim() == []
-        await bench.put(bench.job(**under("fine"), unique=Unique("u", on_duplicate="replace")), rules=[RULE])
+        await bench.put(under(bench, "fine", unique=Unique("u", on_duplicate="replace")), rules=[RULE])
         assert await hand.ids() == [first.id]
 
     async def test_a_dead_job_that_is_retried_waits_at_the_breaker_of_its_key(self, bench: Bench) -> None:
@@ -162,7 +161,7 @@ class TestBreakerByKey:
     async def test_waiting_jobs_are_cancelled_behind_an_open_breaker(self, bench: Bench) -> None:
         hand = bench.hand()
         await fail(bench, hand, "down")
-        waiting = [each.id for each in await bench.put(*(bench.job(**under("down")) for _ in range(3)), rules=[RULE])]
+        waiting = [each.id for each in await bench.put(*(under(bench, "down") for _ in range(3)), rules=[RULE])]
         assert await bench.cancel(*waiting[:2]) == ["cancelled"] * 2
         bench.clock.advance(10_000)
         assert await hand.ids(5) == waiting[2:]
@@ -170,7 +169,7 @@ class TestBreakerByKey:
     async def test_it_is_logged_and_explained_by_its_key(self, bench: Bench) -> None:
         hand = bench.hand()
         await fail(bench, hand, "down")
-        (waiting,) = await bench.put(bench.job(**under("down")), rules=[RULE])
+        (waiting,) = await bench.put(under(bench, "down"), rules=[RULE])
         found = await bench.store.inspect(waiting.id, now_ms=bench.clock.now_ms)
         assert found is not None
         assert [gate.key for gate in found.gates if gate.breaker_open] == [gate_of("down")]
@@ -233,7 +232,7 @@ class TestProbeByKey:
     async def test_lanes_of_one_key_share_its_probe(self, bench: Bench) -> None:
         hand = bench.hand()
         await fail(bench, hand, "down")
-        await bench.put(*(bench.job(**under("down"), priority=priority) for priority in range(5)), rules=[RULE])
+        await bench.put(*(under(bench, "down", priority) for priority in range(5)), rules=[RULE])
         bench.clock.advance(10_000)
         probe = await hand.take()
         assert await hand.claim(10) == []
@@ -277,7 +276,9 @@ class TestBreakersByKeyByHand:
             await fail(bench, hand, key, times)
         await put(bench, "old")
         await hand.succeed(await hand.take())
-        await bench.change(GateChange(gate_of("closed"), reset=True), GateChange(gate_of("tripped"), trip_ms=FOREVER_MS))
+        await bench.change(
+            GateChange(gate_of("closed"), reset=True), GateChange(gate_of("tripped"), trip_ms=FOREVER_MS)
+        )
         await put(bench, "open", "closed", "counting")
         while await bench.store.prune(Retention(), now_ms=bench.clock.now_ms):
             pass

@@ -20,10 +20,11 @@ class WorstFirst(Struct, frozen=True):
     after: tuple[int, str] = (OPEN, "")  # the place of the last one on the page before (rank_key)
 
     def ranges(self) -> Iterator[tuple[int, str]]:
-        """The ranks that are left, each with the key after which it goes on."""
+        """The ranks that are left, each with the key behind which the page begins."""
         first, key = self.after
         for place in range(first, CLOSED + 1):
             yield place, key if place == first else ""
+
 
 # Of the half-window before the current one, both in one number below 2^53: its calls, and 20 bits of its failures.
 _MOST_CALLS: Final = (1 << 32) - 1

@@ -181,7 +181,7 @@ def tenant_of(tenant: TenantOption, signature: Signature) -> TenantOption:
 
 
 def breaker_of(breaker: Breaker | bool | None, signature: Signature) -> Breaker | None:
-    """True is a breaker with the default numbers, named after the task; a template is checked against the parameters."""
+    """True is a breaker with the default numbers, named after the task. A template fits the parameters."""
     if breaker is None or isinstance(breaker, bool):
         return Breaker() if breaker else None
     if not isinstance(breaker, Breaker):

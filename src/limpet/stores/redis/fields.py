@@ -126,9 +126,7 @@ PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that sa
 PACKED: Final = Row(("cost", "tags", "meta", "flow", "unique", "if_parent_fails", "unique_states", "costs"))
 CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed"))
 # Of a lane.
-DEFINITION: Final = Row(
-    ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "breaker_key")
-)
+DEFINITION: Final = Row(("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "breaker_key"))
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe", "own"))

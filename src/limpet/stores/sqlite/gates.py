@@ -11,9 +11,7 @@ from limpet.stores.sqlite.give_back import charges_of
 from limpet.stores.sqlite.tx import Tx, gate_or_shut
 
 
-def gates(
-    tx: Tx, prefix: str, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None
-) -> list[Gate]:
+def gates(tx: Tx, prefix: str, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None) -> list[Gate]:
     """Gates whose key begins with `prefix`, or those of `keys`, by key; or a page of breakers, worst first."""
     if worst_first is not None:
         rows = _ranked(tx, prefix, worst_first)

@@ -77,7 +77,7 @@ class GivingBack:
         return failed_at
 
     def _ruling(self, taken: Charge, verdict: Verdict) -> Gate | None:
-        """The gate where a charge counts: of a breaker by key without a record the task's own, unless it gets one now."""
+        """The gate where a charge counts: for a breaker by key without a record its task's own, unless it gets one."""
         found = self.tx.gate(taken.gate)
         if not taken.own:
             return found

@@ -241,7 +241,7 @@ BEGIN
 END $$;
 
 -- Verb: a page of breakers, and of other gates that are open as one, whose key begins with p_prefix: worst first, then by key.
--- p_ranks, p_after: the ranks to look at, each with the key after which it goes on.
+-- p_ranks, p_after: the ranks to look at, each with the key behind which the page begins.
 CREATE OR REPLACE FUNCTION lp.gates_worst_first_1(p_prefix text, p_ranks integer[], p_after text[], p_limit integer) RETURNS text LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -257,7 +257,7 @@ BEGIN
         SELECT lp.gate_json(g) FROM lp.gate AS g WHERE g.open_until_ms = 0 AND (g.failed_at_ms <> '{}' OR g.calls[2] > 0)
           AND g.key > p_after[i] AND g.key >= p_prefix AND g.key < p_prefix || chr(1114111) ORDER BY g.key LIMIT p_limit - cardinality(v_found)
       )
-      ELSE ARRAY(
+      WHEN :BREAKER_CLOSED THEN ARRAY(
         SELECT lp.gate_json(g) FROM lp.gate AS g
         WHERE g.open_until_ms = 0 AND g.failed_at_ms = '{}' AND g.calls[2] <= 0 AND g.key >= 'breaker:' AND g.key < 'breaker;'
           AND g.key > p_after[i] AND g.key >= p_prefix AND g.key < p_prefix || chr(1114111) ORDER BY g.key LIMIT p_limit - cardinality(v_found)

@@ -56,7 +56,8 @@ BEGIN
     CROSS JOIN LATERAL (
       SELECT x.breaker_rate, x.failed_at_ms FROM lp.gate AS x WHERE x.key = t.taken ->> :CHARGE_OWN AND x.breaker_failures IS NOT NULL OFFSET 0
     ) AS o
-    WHERE t.taken ->> :CHARGE_OWN <> '' AND ((l.effect).verdict = 'failed' OR (l.effect).verdict = 'ok' AND (o.breaker_rate IS NOT NULL OR o.failed_at_ms <> '{}'))
+    WHERE t.taken ->> :CHARGE_OWN <> ''
+      AND ((l.effect).verdict = 'failed' OR (l.effect).verdict = 'ok' AND (o.breaker_rate IS NOT NULL OR o.failed_at_ms <> '{}'))
       AND NOT EXISTS (SELECT 1 FROM lp.gate AS x WHERE x.key = t.taken ->> :CHARGE_GATE OFFSET 0)
     GROUP BY 1
   ) AS k;
@@ -170,6 +171,17 @@ BEGIN
   RETURN lp.put_learnt(v_before, v_gate, p_last, p_now) OR v_shuts;
 END $$;
 
+-- The breakers by key of which something is to be noted, so that they are made if they are not there.
+CREATE OR REPLACE FUNCTION lp.keys_with_news(p_ends lp.charge_end[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT DISTINCT e.gate FROM unnest(p_ends) AS e CROSS JOIN LATERAL (
+      SELECT x.breaker_rate FROM lp.gate AS x WHERE x.key = e.taken ->> :CHARGE_OWN AND x.breaker_failures IS NOT NULL OFFSET 0
+    ) AS o
+    WHERE e.taken ->> :CHARGE_OWN <> '' AND (e.verdict = 'failed' OR e.verdict = 'ok' AND o.breaker_rate IS NOT NULL)
+  );
+END $$;
+
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. p_last: this step
 -- locks nothing any more but the door, which it must when the answer is true: a gate is shut now and was not.
 CREATE OR REPLACE FUNCTION lp.give_back(p_left lp.leaving[], p_last boolean, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -180,12 +192,7 @@ DECLARE
     FROM unnest(p_left) AS l CROSS JOIN LATERAL jsonb_array_elements((l.head).charged) AS t (taken)
     GROUP BY t.taken, (l.effect).verdict, (l.effect).refund, l.spent
   );
-  v_made text[] := ARRAY( -- breakers by key of which something is to be noted: made if they are not there
-    SELECT DISTINCT e.gate FROM unnest(v_ends) AS e CROSS JOIN LATERAL (
-      SELECT x.breaker_rate FROM lp.gate AS x WHERE x.key = e.taken ->> :CHARGE_OWN AND x.breaker_failures IS NOT NULL OFFSET 0
-    ) AS o
-    WHERE e.taken ->> :CHARGE_OWN <> '' AND (e.verdict = 'failed' OR e.verdict = 'ok' AND o.breaker_rate IS NOT NULL)
-  );
+  v_made text[] := lp.keys_with_news(v_ends);
   v_moved text[];
   v_free text[];
   v_places integer[];

@@ -124,6 +124,22 @@ local function openings()
   return opened, sooner
 end
 
+-- Write a gate that changed; what of it is news is added to `events`.
+local function write(key, body, was, events)
+  for _, event in ipairs(is_quiet(was, body) and {} or gates_events.of(was, body, tx.now)) do
+    events[#events + 1] = event
+  end
+  call("HSET", K.gates, key, gates_math.encode(body))
+  call(body.draining and "SADD" or "SREM", K.draining, key)
+  local rank = gates_math.rank(body)
+  if rank or (was and (was.open_until_ms or 0) ~= 0) then
+    gates.file(key, rank)
+  end
+  if base.begins(key, "queue:") then
+    call((body.rule.depth or body.rule.tenant_depth) and "SADD" or "SREM", K.bounded, key)
+  end
+end
+
 -- Write the gates that changed; lanes that can run because of them are woken, the others are timed.
 function gates.settle()
   local opened, sooner = openings()
@@ -148,19 +164,7 @@ function gates.settle()
       end
     end
     if changed[key] then
-      local body = known[key]
-      for _, event in ipairs(is_quiet(before[key], body) and {} or gates_events.of(before[key], body, tx.now)) do
-        events[#events + 1] = event
-      end
-      call("HSET", K.gates, key, gates_math.encode(body))
-      call(body.draining and "SADD" or "SREM", K.draining, key)
-      local rank, was = gates_math.rank(body), before[key]
-      if rank or (was and (was.open_until_ms or 0) ~= 0) then
-        gates.file(key, rank)
-      end
-      if base.begins(key, "queue:") then
-        call((body.rule.depth or body.rule.tenant_depth) and "SADD" or "SREM", K.bounded, key)
-      end
+      write(key, known[key], before[key], events)
     end
   end
   if #events > 0 then
