@@ -18,6 +18,7 @@ class JobOptions(TypedDict, total=False):
     limits: tuple[str, ...]
     keys: tuple[str, ...]
     breaker: str | None
+    scope: str | None
     breaker_key: str | None
     id: bytes
     policy: Policy
@@ -49,6 +50,7 @@ def make_job(id: bytes, options: JobOptions) -> Job:
         limits=options.get("limits", ()),
         keys=options.get("keys", ()),
         breaker=options.get("breaker"),
+        scope=options.get("scope"),
         breaker_key=options.get("breaker_key"),
     )
     return Job(

@@ -29,10 +29,10 @@ def lane_of(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tupl
     ceilings, breaker = spec.ceilings, spec.breaker
     keyed = breaker is not None and breaker.keyed
     if ceilings or keyed:
-        places = {"task": spec.name, "queue": queue, "tenant": tenant}
+        places = {"task": spec.scope, "queue": queue, "tenant": tenant}
         seen = {**places, **spec.signature.defaults, **values}
         keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
-        breaker_key = breaker.filled(spec.name, seen) if breaker is not None and keyed else None
+        breaker_key = breaker.filled(spec.scope, seen) if breaker is not None and keyed else None
     known = (queue, priority, tenant, options.needs, keys, breaker_key)
     found = spec.lanes.get(known)
     if found is None:
@@ -65,8 +65,8 @@ def new_lane(
         rules.append(declared.rule)
     breaker = None
     if spec.breaker is not None:
-        breaker = spec.breaker.key(spec.name)
-        rules.append(spec.breaker.rule(spec.name))
+        breaker = spec.breaker.key(spec.scope)
+        rules.append(spec.breaker.rule(spec.scope))
     lane = Lane(
         queue=queue,
         task=spec.name,
@@ -76,6 +76,7 @@ def new_lane(
         limits=tuple(fixed),
         keys=tuple(keyed),
         breaker=breaker,
+        scope=None if spec.scope == spec.name else spec.scope,
         breaker_key=breaker_key,
     )
     return lane, tuple(rules)

@@ -124,9 +124,10 @@ PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that sa
 # -- arrays
 
 PACKED: Final = Row(("cost", "tags", "meta", "flow", "unique", "if_parent_fails", "unique_states", "costs"))
-CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed"))
-# Of a lane.
-DEFINITION: Final = Row(("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "breaker_key"))
+CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed", "scope"))
+DEFINITION: Final = Row(
+    ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "scope", "breaker_key")
+)  # of a lane
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe", "own"))
