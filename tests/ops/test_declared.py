@@ -38,7 +38,7 @@ async def test_limits_breakers_and_queues_are_listed_before_their_first_job(oper
     assert {gate.key: gate.rule.concurrency for gate in await operator.limits()} == {"limit:smtp": 4, "queue:mail": 9}
     assert [gate.key for gate in await operator.limits("smtp")] == ["limit:smtp"]
     assert [gate.key for gate in await operator.limits("queue:")] == ["queue:mail"]
-    assert [(gate.key, gate.rule.breaker) for gate in await operator.breakers()] == [
+    assert [(gate.key, gate.rule.breaker) for gate in (await operator.breakers()).breakers] == [
         ("breaker:api", BreakerRule(failures=2))
     ]
     queues = {view.queue: view.gate for view in await operator.queues()}
@@ -46,7 +46,8 @@ async def test_limits_breakers_and_queues_are_listed_before_their_first_job(oper
     assert (gate := queues["mail"]) is not None
     assert gate.rule.depth == 2
     await store.leave("w1")
-    assert (await operator.limits(), await operator.breakers(), await operator.queues()) == ([], [], [])
+    listed = (await operator.limits(), (await operator.breakers()).breakers, await operator.queues())
+    assert listed == ([], (), [])
 
 
 async def test_what_is_stored_is_listed_as_it_is(operator: Operator, store: Store) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as replace_rule
 
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import PRIORITIES, OnDuplicate, Policy
@@ -22,6 +23,7 @@ from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.task import TaskSpec
+from limpet.core.tasks.template import Template
 
 KIND: Final = "task"
 
@@ -146,6 +148,15 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             return self.on_lost_lease == "stop"
         keys = [f"queue:{self.queue}", f"task:{self.scope}", "all", *(rule.key for rule in self.constant_rules())]
         return any(limit.concurrency == 1 for limit in self.limits) or not {*ones}.isdisjoint(keys)
+
+    def breaker_rule(self, gate: str) -> GateRule | None:
+        """What it says of this breaker: its own, or one by a key that its template may make."""
+        if self.breaker is None or gate == self.breaker.key:
+            return self.breaker
+        kind, _, key = gate.partition(":")
+        if self.breaker_key is None or kind != "breaker" or not Template(self.breaker_key).made(key):
+            return None
+        return replace_rule(self.breaker, key=gate)
 
     def constant_rules(self) -> Iterator[GateRule]:
         """The gates whose keys are the same for every job of the task."""
