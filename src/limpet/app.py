@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -15,6 +15,7 @@ from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import JobHandle
 from limpet.client.injection import OpenResources
+from limpet.client.new_job import EnqueueMiddleware, checked
 from limpet.client.options import CallOptions, ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.registry import Registry
@@ -33,9 +34,11 @@ from limpet.core.tasks.naming import checked_names
 from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import APP, answers
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
-from limpet.runtime.context import current
+from limpet.runtime.current import current
+from limpet.runtime.includes import Includes
 from limpet.runtime.loading import find_ref
 from limpet.runtime.settings import (
     PER_CORE,
@@ -66,7 +69,8 @@ class Limpet:
     The store is the URL in code, else LIMPET_URL, else the one of limpet.toml, else the file
     `limpet.db` in the working folder. Nothing is opened before it is used. `outbox` is the URL of your own
     database, for a store that cannot take part in its transactions: `conn=` writes jobs there, and the
-    `limpet outbox` command relays them.
+    `limpet outbox` command relays them. `include` names modules that declare tasks, which import the app: they are
+    imported when a worker starts, or when a task is asked for by its name.
 
     >>> import asyncio
     >>> app = Limpet("sqlite://")                     # in memory: for tests and trials
@@ -89,6 +93,7 @@ class Limpet:
         namespace: str | None = None,
         outbox: str | None = None,
         queues: Iterable[str | Queue] | None = None,
+        include: Iterable[str] = (),
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
         classify: ClassifyOption = (),
@@ -108,6 +113,7 @@ class Limpet:
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
+        self._includes = Includes(self, include)
         self._bridge = Bridge(_loop_of_running_job)
         self._opened = OpenResources(_loop_of_running_job)
         self._client = Client(
@@ -119,6 +125,7 @@ class Limpet:
                 queues=None if queues is None else frozenset(_names_of(queues if listed is None else listed)),
             ),
             specs=specs,
+            include=self._includes.load,
             explain=_explain,
             flows=_flows,
             injected=self._opened.for_task,
@@ -194,7 +201,8 @@ class Limpet:
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The declared tasks by name."""
+        """The declared tasks by name, those of included modules too."""
+        self._includes.load()
         return MappingProxyType(self._registry.tasks)
 
     # An async function is a function too, so the first two overloads overlap; the more exact one comes first.
@@ -245,6 +253,7 @@ class Limpet:
     @property
     def schedules(self) -> Schedules[JobHandle[Any]]:
         """Schedules at run time: list, get, add, change, pause, resume, remove, run_now, backfill, next."""
+        self._includes.load()
 
         def handle(answer: Enqueued, task: str) -> JobHandle[Any]:
             return JobHandle(self._client, answer.id, task=task, existing=answer.existing)
@@ -284,6 +293,23 @@ class Limpet:
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
         self._middleware.append(fn)
+        return fn
+
+    def enqueue_middleware(self, fn: EnqueueMiddleware) -> EnqueueMiddleware:
+        """Call `fn(job)` with each `NewJob` that this app is about to store, in order of declaration.
+
+        It may add to the job's meta, change its options, or raise, and then nothing is stored. Every way to enqueue
+        from this app passes it: one job or many, by name, flows, `conn=`, an outbox, sync code. It runs where the
+        caller is, so context variables of a request are there; it must not wait.
+
+        >>> from contextvars import ContextVar
+        >>> app = Limpet("sqlite://")
+        >>> request_id = ContextVar("request_id", default="none")
+        >>> @app.enqueue_middleware
+        ... def add_request_id(job: NewJob) -> None:
+        ...     job.meta["request_id"] = request_id.get()
+        """
+        self._client.middleware.append(checked(fn))
         return fn
 
     def ai_queues(self, name: str = "ai", **numbers: Unpack[AIQueueOptions]) -> AIQueues:
@@ -490,6 +516,7 @@ class Limpet:
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
+        self._includes.load()
         registry = self._registry
         changed = await registry.publish(self.store, self._settings.file.retention.of_queues())
         if registry.schedules:
@@ -499,6 +526,7 @@ class Limpet:
 
     def parts(self) -> Parts:
         """What a worker process needs of this app."""
+        self._includes.load()
         return Parts(
             tasks=MappingProxyType(self._registry.specs),
             resources=tuple(self._resources),
@@ -507,6 +535,9 @@ class Limpet:
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
         )
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a Limpet app", APP)
 
     def __repr__(self) -> str:
         return f"<Limpet {len(self._registry.tasks)} tasks>"

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from limpet.cli.commands import MODULES, SECTIONS, listed
+from limpet.cli.logs import wants_json_log
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.text.storable import is_storable
 
@@ -35,7 +36,10 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in MODULES:
-            raise click.UsageError(f"there is no command {args[0]!r}{suggestion(args[0], [*MODULES])}", ctx)
+            from limpet.core.text.foreign_words import COMMANDS
+
+            meant = f"; here it is: {COMMANDS[args[0]]}" if args[0] in COMMANDS else suggestion(args[0], [*MODULES])
+            raise click.UsageError(f"there is no command {args[0]!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -54,10 +58,10 @@ class Root(click.Group):
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """The end of an error message: the nearest known word, if one is near."""
-    from difflib import get_close_matches
+    from limpet.core.tasks.naming import nearest
 
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, known)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def _present(name: str) -> bool:
@@ -74,7 +78,7 @@ def limpet() -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
-    as_json = "--json" in words or "--jsonl" in words
+    as_json = "--json" in words or "--jsonl" in words or wants_json_log(words)
     try:
         _refuse_broken_text(words)
         answer = limpet.main(args=list(words), prog_name="limpet", standalone_mode=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from limpet.client.bridge import Bridge
 from limpet.core.errors import JobCancelled, JobDead, JobNotFound
@@ -16,6 +16,7 @@ from limpet.core.jobs.view import JobView
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.job import JobRecord
 from limpet.core.text.duration import to_ms
+from limpet.core.text.foreign_words import JOB, answers
 from limpet.core.text.storable import checked_text
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
@@ -138,6 +139,9 @@ class JobHandle(Refers, Generic[R_co]):
 
     def spread(self) -> bytes:
         return self._raw
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a job's handle", JOB)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.task or 'job'} {self.id}{' existing' if self.existing else ''})"

@@ -11,6 +11,7 @@ from limpet.client.work import JobSpec
 from limpet.core.errors import InvalidArguments
 from limpet.core.tasks.task import Inject as InjectMark
 from limpet.core.tasks.task import Options, TaskSpec, build_job
+from limpet.core.text.foreign_words import TASK, answers
 from limpet.stores.callers import has_joined, joined, run_here
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ class Task(Generic[P, R]):
         """
         return JobSpec(self._client, self.spec, args, kwargs, self._options)
 
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a task", TASK)
+
     def __repr__(self) -> str:
         return f"<task {self.spec.name}>"
 
@@ -101,6 +105,8 @@ async def enqueue(client: Client, spec: TaskSpec, values: Mapping[str, Any], opt
     if options.conn is not None:
         return await client.enqueue_on(options.conn, spec, values, options)
     batcher = client.producer.batcher()
+    if client.middleware:
+        options = client.shaped(spec, values, options)
     job, rules = build_job(spec, values, options, id=options.id or batcher.new_id())
     if spec.budgets:
         await client.check_budgets(spec, job)

@@ -34,6 +34,12 @@ class InvalidOption(UsageError):
     code = "invalid_option"
 
 
+class UnknownAttribute(UsageError, AttributeError):
+    """An attribute that other libraries have; the message says what it is called here."""
+
+    code = "unknown_attribute"
+
+
 class ImportFailed(UsageError):
     """A module of the app cannot be imported; the message shows where, in frames of the app."""
 
@@ -150,6 +156,12 @@ class SuspensionCaught(UsageError):
     code = "suspension_caught"
 
 
+class AmbiguousId(UsageError):
+    """The end of an id fits more than one job, or more than one flow."""
+
+    code = "ambiguous_id"
+
+
 class StoreError(LimpetError):
     """The engine is in trouble. `verb` is what was asked; `retryable` says whether asking again can help."""
 
@@ -222,7 +234,7 @@ class JobCancelled(JobError):
 
 
 class JobNotFound(JobError):
-    """No such job is stored: it never was, or it was pruned."""
+    """No such job is stored: it never was, it was pruned, or what names it is no id at all."""
 
     code = "job_not_found"
 

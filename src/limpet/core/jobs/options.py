@@ -14,6 +14,7 @@ from limpet.core.endings.retry import Retry
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
+from limpet.core.jobs.meta import meta_from
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.unique import UniqueOption
 from limpet.core.limits.unit import amounts_from
@@ -21,6 +22,7 @@ from limpet.core.tasks.naming import checked_names, did_you_mean
 from limpet.core.tasks.queue import queue_name
 from limpet.core.tasks.template import MAX_KEY_CHARS
 from limpet.core.text.duration import Duration, instant_ms, to_ms
+from limpet.core.text.foreign_words import option_of_others
 from limpet.core.text.storable import is_storable
 
 
@@ -46,6 +48,7 @@ class Options(Struct, frozen=True):
     retry: Retry | None = None
     id: bytes | None = None
     conn: Any = None
+    meta: bytes = b""  # as it is stored
     wait_ms: int | None = None  # for room in a full queue; UNTIL_DEADLINE = as long as an enqueue may take
 
     def replace(self, **given: Any) -> Options:
@@ -58,7 +61,7 @@ class Options(Struct, frozen=True):
         for name, value in given.items():
             reader = _READERS.get(name)
             if reader is None:
-                raise InvalidOption(f"there is no option {name!r}", fix=did_you_mean(name, _READERS))
+                raise _unknown(name)
             changed.update(reader(value))
         if changed.get("conn", self.conn) is not None and changed.get("wait_ms", self.wait_ms) is not None:
             refuse_waiting()
@@ -77,6 +80,13 @@ class Options(Struct, frozen=True):
                 gap = 10_000 if soft is None or hard is None else hard - soft
                 changed["hard_timeout_ms"] = self.timeout_ms + gap
         return replace(policy, **changed)
+
+
+def _unknown(name: str) -> InvalidOption:
+    from limpet.core.tasks.declare import TASK_OPTIONS  # which are made of these
+
+    meant = option_of_others(name, TASK_OPTIONS, "the task declares it: @app.task({}=...)")
+    return InvalidOption(f"there is no option {name!r}", fix=meant or did_you_mean(name, CALL_OPTIONS))
 
 
 PLAIN: Final = Options()
@@ -215,7 +225,9 @@ _READERS: Final[Mapping[str, Any]] = {
     "cost": lambda v: {"cost": amounts_from(v)},
     "timeout": lambda v: {"timeout_ms": timeout_ms_of(v, "timeout")},
     "retry": lambda v: {"retry": Retry.of(v)},
+    "meta": lambda v: {"meta": meta_from(v)},
     "id": lambda v: {"id": None if v is None else _own_id(v)},
     "conn": lambda v: {"conn": v},
     "wait": lambda v: {"wait_ms": _wait_of(v)},
 }
+CALL_OPTIONS: Final = frozenset(_READERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -16,7 +16,9 @@ from limpet.core.errors import InvalidArguments, InvalidOption, InvalidTask, Usa
 from limpet.core.flows.steps import StepsOption
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Job, Lane, OnDuplicate, Policy, Unique
+from limpet.core.jobs.meta import with_meta
 from limpet.core.jobs.options import (
+    CALL_OPTIONS,
     PLAIN,
     Options,
     on_duplicate_of,
@@ -57,13 +59,9 @@ from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
 from limpet.core.tasks.payload import Signature, refuse_look_alikes_in
 from limpet.core.tasks.queue import NO_QUEUES, Queue, queue_name
 from limpet.core.tasks.template import Template
+from limpet.core.text.foreign_words import option_of_others
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
-
-# What other libraries call an option, or what one would guess, and where it is here.
-_ELSEWHERE: Final = dict.fromkeys(("budget", "budgets"), 'pass it among limits=[Budget("llm:{team}", usd=50)]')
-_ELSEWHERE.update(dict.fromkeys(("rate", "rate_limit"), 'pass limits=[Limit("key", rate="10/m")]'))
-_ELSEWHERE.update(dict.fromkeys(("attempts", "max_retries", "max_attempts"), "pass retry=Retry(attempts=5)"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +127,8 @@ class TaskSpec:
         """
         for option in options:
             if option not in TASK_OPTIONS:
-                fix = _ELSEWHERE.get(option) or did_you_mean(option, TASK_OPTIONS)
+                meant = option_of_others(option, CALL_OPTIONS, "it is said for a call: .options({}=...).enqueue(...)")
+                fix = meant or did_you_mean(option, TASK_OPTIONS)
                 raise InvalidOption(f"@task has no option {option!r}", fix=fix)
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))
@@ -260,6 +259,8 @@ def build_job(
 ) -> tuple[Job, tuple[GateRule, ...]]:
     """The job of one call and the gates it names; `values` come from `spec.signature.bind`.
 
+    `meta` is what Limpet itself says about the job there.
+
     Jobs among the values become parents: their results arrive there.
     """
     args, parents = spec.signature.encode(values, max_bytes=spec.max_payload_bytes)
@@ -290,7 +291,7 @@ def build_job(
         if_parent_fails=options.if_parent_fails,
         cost=cost.plain,
         tags=(*spec.tags, *(tag for tag in options.tags if tag not in spec.tags)),
-        meta=meta,
+        meta=with_meta(meta, options.meta) if options.meta else meta,
         flow=flow,
         costs=cost.units,
     ), rules
