@@ -253,6 +253,31 @@ class TestBreakersByKeyByHand:
         await hand.succeed(*jobs)
         assert len(await hand.claim(5)) == 1
 
+    async def test_a_probe_of_the_task_says_nothing_about_a_closed_key(self, bench: Bench) -> None:
+        hand = bench.hand()
+        await fail(bench, hand, "counting", times=2)
+        await bench.change(GateChange(OWN, trip_ms=1_000))
+        await put(bench, "counting")
+        bench.clock.advance(1_000)
+        probe = await hand.take()
+        assert (await hand.fail(probe, delay_ms=LATER_MS)).shut == (OWN,)
+        gate = await bench.gate(gate_of("counting"))
+        assert gate is not None
+        assert (gate.breaker_open, len(gate.failed_at_ms)) == (False, 2)
+
+    async def test_one_job_probes_the_task_and_its_key(self, bench: Bench) -> None:
+        hand = bench.hand()
+        await fail(bench, hand, "down")
+        await bench.change(GateChange(OWN, trip_ms=10_000))
+        await put(bench, "down", "down")
+        bench.clock.advance(10_000)
+        jobs = await hand.claim(5)
+        assert [job.probe for job in jobs] == [True]
+        assert await bench.hand("w2").claim(5) == []
+        await hand.succeed(*jobs)
+        assert [gate.key for gate in await bench.store.gates("breaker:") if gate.breaker_open] == []
+        assert len(await hand.claim(5)) == 1
+
     async def test_a_key_is_tripped_before_its_first_job_and_counts_after_its_reset(self, bench: Bench) -> None:
         await bench.change(GateChange(gate_of("a"), trip_ms=FOREVER_MS))
         await put(bench, "a", "b")
