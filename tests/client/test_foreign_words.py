@@ -129,7 +129,7 @@ def test_options_of_calls_and_of_tasks_are_told_apart() -> None:
     for argument, says in {
         "countdown": "delay=60",
         "priority": "options come first: .options(priority=...)",
-        "tooo": "did you mean 'to'",
+        "too": "did you mean 'to'",
     }.items():
         with pytest.raises(InvalidArguments) as refused:
             task.enqueue_sync("a@b.c", **{argument: 60})

@@ -21,6 +21,7 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: their queues and their running jobs."""
+    from limpet.ops.blocked_loop import loop_words
     from limpet.ops.shape import session_shape, stuck_places
 
     async with terminal.operator() as operator:
@@ -33,7 +34,7 @@ async def workers_body(terminal: Terminal) -> None:
             ",".join(view.serves.capabilities),
             f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
-            "" if view.silent_ms is None else f"silent for {text_of_ms(view.silent_ms)}",
+            loop_words(view, now_ms),
         )
         for view in found
     ]
@@ -42,17 +43,36 @@ async def workers_body(terminal: Terminal) -> None:
 
 
 async def stats_body(terminal: Terminal) -> None:
-    """Show the counters: jobs stored now, and jobs ever enqueued or ended."""
+    """Show the counters: jobs stored now, and jobs ever enqueued or ended; and the last minute.
+
+    Rates and times of the last minute are those of live workers; --watch adds the changes since the look before.
+    """
+    from limpet.cli.tasks import minute_text
     from limpet.ops.shape import counts_shape
 
     async with terminal.operator() as operator:
-        shape = counts_shape(await operator.stats())
+        shape, minute = counts_shape(await operator.stats()), await operator.last_minute()
+        now_ms = operator.now_ms()
+    rates = _per_second(terminal, shape["ever"], now_ms)
     if terminal.machine:
-        terminal.answer(shape)
+        terminal.answer({**shape, "last_minute": minute.to_dict(), "per_second": rates})
         return
     ever = shape.pop("ever")
     for words, counts in (("now", shape), ("ever", ever)):
         terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
+    terminal.text(f"last minute, live workers: {minute_text(minute)}")
+    if rates is not None:
+        said = ", ".join(f"{rate:,.1f} {name.replace('_', ' ')}" for name, rate in rates.items() if rate) or "no change"
+        terminal.text(f"a second, since the look before: {said}")
+
+
+def _per_second(terminal: Terminal, ever: dict[str, int], now_ms: int) -> dict[str, float] | None:
+    """How fast each counter has grown since the look before; None at the first look."""
+    before, terminal.seen = terminal.seen, {"at_ms": now_ms, "ever": ever}
+    if not before or now_ms <= before["at_ms"]:
+        return None
+    passed_s = (now_ms - before["at_ms"]) / 1000
+    return {name: round((count - before["ever"][name]) / passed_s, 2) for name, count in ever.items()}
 
 
 @click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")

@@ -33,14 +33,14 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     made: Callable[..., Any] = function
     words = f"Look again and again until Ctrl-C, every so often ({EVERY})."
     made = click.option("--looks", type=click.IntRange(1), metavar="N", help="With --watch: end after N looks.")(made)
-    return click.option("--watch", type=_interval, metavar="[TIME]", help=words)(made)
+    return click.option("--watch", "every_ms", type=_interval, metavar="[TIME]", help=words)(made)
 
 
-def with_interval(args: Sequence[str]) -> list[str]:
+def with_interval(args: Sequence[str], option: str = "--watch", alone: str = EVERY) -> list[str]:
     """`--watch` may stand alone, also before a query: then what follows is not how often."""
     following = [*args[1:], ""]
     return [
-        f"{word}={EVERY}" if word == "--watch" and not _is_duration(after) else word
+        f"{word}={alone}" if word == option and not _is_duration(after) else word
         for word, after in zip(args, following, strict=True)
     ]
 
