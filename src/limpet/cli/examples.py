@@ -44,7 +44,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "jobs": (
         "limpet jobs state:dead queue:mail",
-        "limpet jobs 'age>1h' -task:mail.send --oldest --jsonl",
+        "limpet jobs 'args.amount>100' 'finished<1h' timeout -task:mail.send --jsonl",
     ),
     "job": ("limpet job 4d1c --full", "limpet job 4d1c --wait 5m"),
     "explain": ("limpet explain 4d1c", "limpet explain 4d1c --json"),
