@@ -3,15 +3,19 @@
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.job import AttemptRecord, JobDetail, JobRecord, NoteRecord, Progress, StepRecord
 from limpet.core.records.record import Record
+from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 
 __all__ = [
     "AttemptRecord",
     "Explanation",
     "JobDetail",
     "JobRecord",
+    "MinuteRecord",
     "NoteRecord",
     "Progress",
     "Reason",
     "Record",
     "StepRecord",
+    "TaskDetail",
+    "TaskRecord",
 ]

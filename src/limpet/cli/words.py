@@ -16,6 +16,7 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.core.errors import LimpetError
+from limpet.core.jobs.state import STATES
 from limpet.core.text.duration import to_ms
 from limpet.stores.sending import tell_refusals_at_once
 
@@ -69,6 +70,8 @@ class Noun(Exemplified, click.Group):
 
         if args and args[0] not in self.commands:
             words = f"there is no command '{self.name} {args[0]}'{suggestion(args[0], list(self.commands))}"
+            if isinstance(self.commands.get("list"), Asking):
+                words += f"; to search: limpet {self.name} list {args[0]}"
             raise click.UsageError(words, ctx)
         return super().resolve_command(ctx, args)
 
@@ -180,9 +183,12 @@ def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
 
 
 def command(
-    name: str, *, lists: bool = False, cls: type[click.Command] = Exemplified
+    name: str, *, lists: bool = False, watch: bool = True, cls: type[click.Command] = Exemplified
 ) -> Callable[[Body], click.Command]:
-    """Declare a command with the options that all commands share; its body is async and gets a Terminal."""
+    """Declare a command with the options that all commands share; its body is async and gets a Terminal.
+
+    What lists takes --jsonl, and --watch unless its answer stays the same.
+    """
 
     def declare(body: Body) -> click.Command:
         @functools.wraps(body)
@@ -191,22 +197,22 @@ def command(
             namespace: str | None,
             json: bool,
             jsonl: bool = False,
-            watch: int | None = None,
+            every_ms: int | None = None,
             looks: int | None = None,
             **given: Any,
         ) -> int:
             # Of each look one line: with --jsonl, too, a list is one object then.
-            line = watch is not None and jsonl
+            line = every_ms is not None and jsonl
             terminal = Terminal(url, namespace, json=json or line, jsonl=jsonl and not line)
 
             async def whole() -> int | None:
                 tell_refusals_at_once()  # a person waits; what runs on and on tries again by itself
-                if watch is None:
+                if every_ms is None:
                     return await body(terminal, **given)
                 from limpet.cli.watch import watched
 
                 terminal.watches = True
-                return await watched(terminal, lambda: body(terminal, **given), watch, looks)
+                return await watched(terminal, lambda: body(terminal, **given), every_ms, looks)
 
             try:
                 with _quiet():
@@ -226,10 +232,11 @@ def command(
             return answer
 
         made: Callable[..., Any] = call
-        if lists:
+        if lists and watch:
             from limpet.cli.watch import watch_options
 
             made = watch_options(made)
+        if lists:
             made = click.option("--jsonl", is_flag=True, help="One JSON object per line.")(made)
         made = click.option("--json", is_flag=True, help="One JSON object on stdout.")(made)
         made = click.option("--namespace", metavar="NAME", help="Which namespace (LIMPET_NAMESPACE).")(made)
@@ -296,3 +303,16 @@ def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str
 complete_queue: Final = _complete_names("queue")
 complete_task: Final = _complete_names("task")
 complete_schedule: Final = _complete_names("schedule")
+
+
+def complete_query(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Conditions on fields whose values are known: states, queues, tasks."""
+    sign = incomplete[:1] if incomplete[:1] in ("-", "!") else ""
+    begun, colon, value = incomplete.removeprefix(sign).partition(":")
+    known: dict[str, Callable[[], list[str]]] = {
+        "state": lambda: [state.value for state in STATES if state.value.startswith(value)],
+        "queue": lambda: complete_queue(ctx, param, value),
+        "task": lambda: complete_task(ctx, param, value),
+    }
+    asked = [field for field in known if field == begun or (not colon and field.startswith(begun))]
+    return [f"{sign}{field}:{found}" for field in asked for found in known[field]()]

@@ -31,6 +31,7 @@ from limpet_contract.behaviours.forgetting import TestForgetting
 from limpet_contract.behaviours.housekeeping import TestLife, TestLogs, TestPrune
 from limpet_contract.behaviours.identity import TestIdentity
 from limpet_contract.behaviours.joins import TestWideJoins
+from limpet_contract.behaviours.keyed_breakers import TestBreakerByKey, TestBreakersByKeyByHand, TestProbeByKey
 from limpet_contract.behaviours.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from limpet_contract.behaviours.limits import TestConcurrency
 from limpet_contract.behaviours.losses import TestLosses
@@ -42,6 +43,7 @@ from limpet_contract.behaviours.pace import TestPushBack
 from limpet_contract.behaviours.queries import TestFind, TestLooking, TestStanding
 from limpet_contract.behaviours.rates import TestRate
 from limpet_contract.behaviours.reasons import TestReasons
+from limpet_contract.behaviours.refusals import TestRefused
 from limpet_contract.behaviours.relay import TestRefusedRelay, TestRelay, TestRelayedTwice
 from limpet_contract.behaviours.repair import TestRepair
 from limpet_contract.behaviours.revival import TestRevival
@@ -59,6 +61,8 @@ __all__ = [
     "TestBeats",
     "TestBreaker",
     "TestBreakerByHand",
+    "TestBreakerByKey",
+    "TestBreakersByKeyByHand",
     "TestBudget",
     "TestCancel",
     "TestClaim",
@@ -94,11 +98,13 @@ __all__ = [
     "TestOrder",
     "TestPause",
     "TestProbe",
+    "TestProbeByKey",
     "TestPrune",
     "TestPushBack",
     "TestRate",
     "TestRateBreaker",
     "TestReasons",
+    "TestRefused",
     "TestRefusedRelay",
     "TestRelay",
     "TestRelayedTwice",
