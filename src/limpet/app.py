@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -34,6 +34,7 @@ from limpet.core.tasks.naming import checked_names
 from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import APP, answers
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.current import current
@@ -534,6 +535,9 @@ class Limpet:
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
         )
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a Limpet app", APP)
 
     def __repr__(self) -> str:
         return f"<Limpet {len(self._registry.tasks)} tasks>"

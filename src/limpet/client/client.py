@@ -188,6 +188,11 @@ class Client:
         asked = self.read_options(PLAIN, options)
         spec = self._declared(name)
         if spec is None:
+            if not isinstance(name, str):
+                raise InvalidOption(
+                    f"app.enqueue takes the name of a task, got {name!r:.80}",
+                    fix="await send_email.enqueue(...), or give the task's name: 'email.send'",
+                )
             spec = await self._look_up(name)
             self.check_queue(asked.queue or spec.queue)
         values = with_refs(dict(args), asked.after) if asked.after else args

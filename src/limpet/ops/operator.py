@@ -35,6 +35,7 @@ from limpet.core.records.queue import (
     WeightChange,
     WeightRecord,
 )
+from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
@@ -62,6 +63,7 @@ from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
 from limpet.stores.base import RetryRequest, Store
@@ -146,9 +148,17 @@ class Operator:
         """Live workers and agents."""
         return [WorkerRecord.of(view) for view in await self.store.sessions()]
 
+    async def tasks(self) -> list[TaskRecord]:
+        """Every task, by name: where its jobs are, how they ended during the last minute, the workers that know it."""
+        return await tasks(self.store)
+
+    async def task(self, name: str) -> TaskDetail:
+        """One task, by its name or a former one, with all that its code declares."""
+        return await task(self.store, checked_text(name, what="task"))
+
     async def stats(self) -> StatsRecord:
-        """Counters that sum up to what was enqueued."""
-        return StatsRecord.of(await self.store.count())
+        """Counters that sum up to what was enqueued; and how attempts ended during the last minute, by live workers."""
+        return StatsRecord.of(await self.store.count(), await last_minute(self.store))
 
     async def left(self, key: str) -> int:
         """How many jobs of `all`, `queue:NAME` or `task:NAME`, under any name of it, have not finished."""

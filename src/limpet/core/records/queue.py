@@ -9,6 +9,7 @@ from limpet.core.gate import Gate
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import Counts, QueueView
 from limpet.core.records.record import Record, instant, moment
+from limpet.core.records.task import MinuteRecord
 
 
 class PauseRecord(Record, frozen=True, kw_only=True):
@@ -85,9 +86,10 @@ class StatsRecord(StateCounts, frozen=True, kw_only=True):
     """The counters, which sum up: enqueued = what is stored now and what has left the store."""
 
     ever: EverRecord
+    last_minute: MinuteRecord  # by what live workers say
 
     @classmethod
-    def of(cls, counts: Counts) -> StatsRecord:
+    def of(cls, counts: Counts, last_minute: MinuteRecord) -> StatsRecord:
         """The public face of the counters."""
         ever = EverRecord(
             enqueued=counts.enqueued,
@@ -97,7 +99,7 @@ class StatsRecord(StateCounts, frozen=True, kw_only=True):
             leases_lost=counts.lost,
             late_ends_refused=counts.stale,
         )
-        return cls(**{state.value: counts.total(state) for state in STATES}, ever=ever)
+        return cls(**{state.value: counts.total(state) for state in STATES}, ever=ever, last_minute=last_minute)
 
 
 class RetentionRecord(Record, frozen=True, kw_only=True):

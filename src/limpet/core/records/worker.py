@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from limpet.core.jobs import minute
 from limpet.core.jobs.lease import SessionView
 from limpet.core.records.record import Record, content, moment, seconds
 
@@ -42,5 +43,10 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
             deadline_at=moment(view.deadline_at_ms),
             silent_s=seconds(view.silent_ms),
             stuck=stuck if isinstance(stuck, int) else 0,
-            info=info,
+            info=_about(info),
         )
+
+
+def _about(info: Any) -> Any:
+    """What it says about itself, but for the histograms of its tasks: `tasks` and `stats` make figures of them."""
+    return {name: said for name, said in info.items() if name != minute.FIELD} if isinstance(info, dict) else info
