@@ -33,7 +33,7 @@ async def workers_body(terminal: Terminal) -> None:
             ",".join(one.capabilities),
             f"{one.running} ({one.stuck} stuck)" if one.stuck else one.running,
             f"{text_of_ms(ago_ms(one.beat_at, now_ms))} ago",
-            "" if one.silent_s is None else f"silent for {text_of_ms(round(one.silent_s * 1000))}",
+            one.loop,
         )
         for one in found
     ]

@@ -18,6 +18,7 @@ from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.agreement import disagreements
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
+from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
@@ -48,6 +49,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
+        *blocked_findings(sessions, now_ms),
         *_waits((await store.count(queues=True)).queues, now_ms),
         *_gates(gates, tasks, now_ms),
         *_dead(counts),

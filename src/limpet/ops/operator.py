@@ -39,6 +39,7 @@ from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
+from limpet.ops.blocked_loop import loop_words
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
 from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, task_names, with_declared
 from limpet.ops.doctor import doctor
@@ -146,7 +147,8 @@ class Operator:
 
     async def workers(self) -> list[WorkerRecord]:
         """Live workers and agents."""
-        return [WorkerRecord.of(view) for view in await self.store.sessions()]
+        now_ms = self.now_ms()
+        return [WorkerRecord.of(view, loop_words(view, now_ms)) for view in await self.store.sessions()]
 
     async def tasks(self) -> list[TaskRecord]:
         """Every task, by name: where its jobs are, how they ended during the last minute, the workers that know it."""

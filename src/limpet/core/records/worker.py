@@ -24,10 +24,11 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     deadline_at: datetime
     silent_s: float | None  # for how long its loop had not turned when it last beat; None: it turns
     stuck: int  # places that do not come back: handlers past their hard timeout, processes that cannot be ended
+    loop: str | None  # what keeps its loop from turning, or did; in words, None: nothing
     info: Any  # what it says about itself
 
     @classmethod
-    def of(cls, view: SessionView) -> WorkerRecord:
+    def of(cls, view: SessionView, loop: str = "") -> WorkerRecord:
         """The public face of a session."""
         info = content(view.info)
         stuck = info.get("stuck") if isinstance(info, dict) else None
@@ -43,6 +44,7 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
             deadline_at=moment(view.deadline_at_ms),
             silent_s=seconds(view.silent_ms),
             stuck=stuck if isinstance(stuck, int) else 0,
+            loop=loop or None,
             info=_about(info),
         )
 
