@@ -23,22 +23,29 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: their queues and their running jobs."""
+    from limpet.ops.code import differing
+
     async with terminal.operator() as operator:
         found, now_ms = await operator.workers(), operator.now_ms()
+        notes = differing(await operator.store.sessions())
     rows = [
         (
             one.session,
             "any" if one.queues is None else ",".join(one.queues),
             "any" if one.tasks is None else str(len(one.tasks)),
             ",".join(one.capabilities),
+            one.code_version,
+            f"{text_of_ms(ago_ms(one.started_at, now_ms))} ago",
             f"{one.running} ({one.stuck} stuck)" if one.stuck else one.running,
             f"{text_of_ms(ago_ms(one.beat_at, now_ms))} ago",
             one.loop,
         )
         for one in found
     ]
-    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat", "loop")
+    columns = ("worker", "queues", "tasks", "capabilities", "code", "started", "running", "beat", "loop")
     terminal.table("workers", columns, rows, found)
+    for each in notes:
+        terminal.say(f"note: {each}")
 
 
 async def stats_body(terminal: Terminal) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from limpet.core.endings.refusal import about, is_code
 from limpet.core.jobs import minute
 from limpet.core.jobs.lease import SessionView
 from limpet.core.records.record import Record, content, moment, seconds
@@ -16,7 +17,8 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
     session: str
     queues: tuple[str, ...] | None
     tasks: tuple[str, ...] | None
-    capabilities: tuple[str, ...]
+    capabilities: tuple[str, ...]  # as a person has said them
+    code_version: str
     running: int
     idle: bool
     started_at: datetime
@@ -36,7 +38,8 @@ class WorkerRecord(Record, frozen=True, kw_only=True):
             session=view.session,
             queues=view.serves.queues,
             tasks=view.serves.tasks,
-            capabilities=view.serves.capabilities,
+            capabilities=tuple(each for each in view.serves.capabilities if not is_code(each)),
+            code_version=about(view).code_version,
             running=view.running,
             idle=view.idle,
             started_at=moment(view.started_at_ms),
