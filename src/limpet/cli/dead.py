@@ -11,10 +11,10 @@ from limpet.cli.bulk import is_query, run_action, words_to_which
 from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, Listing, bulk_options, command, instant, since_option
+from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
-from limpet.core.text.duration import text_of_ms
+from limpet.core.text.duration import ago_ms, text_of_ms
 
 
 @click.group(cls=Listing)
@@ -22,7 +22,7 @@ def dead() -> None:
     """Jobs that failed for good and wait for a person."""
 
 
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 @since_option("Jobs that died")
@@ -32,18 +32,16 @@ async def list_body(
     """List dead jobs, newest first."""
     from limpet.ops.query import line_of, parse_query
     from limpet.ops.select import guarded
-    from limpet.ops.shape import job_line
     from limpet.ops.since import narrowed
 
     asked = guarded(parse_query(line_of(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
     async with terminal.operator() as operator:
         page = await operator.jobs(await narrowed(operator.store, asked, "finished", since))
-    shapes = [job_line(view) for view in page.jobs]
     if terminal.json:
-        terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
+        terminal.answer(page)
         return
-    rows = [job_row(view, operator.now_ms()) for view in page.jobs]
-    terminal.table("dead_jobs", JOB_COLUMNS, rows, shapes)
+    rows = [job_row(job, operator.now_ms()) for job in page.jobs]
+    terminal.table("dead_jobs", JOB_COLUMNS, rows, page.jobs)
     if page.cursor:
         terminal.say(f"more: --cursor {page.cursor}")
 
@@ -53,18 +51,15 @@ async def list_body(
 @since_option("Causes that killed a job")
 async def causes_body(terminal: Terminal, queue: str | None, limit: int, since: str | None) -> None:
     """Dead jobs grouped by what killed them, most frequent first."""
-    from limpet.ops.shape import cause_shape
-
     async with terminal.operator() as operator:
-        since_ms = await instant(operator.store, since)
-        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=since_ms), operator.now_ms()
-    shapes = [cause_shape(cause) for cause in causes]
+        begin_ms = await instant(operator.store, since)
+        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=begin_ms), operator.now_ms()
     columns = ("count", "cause", "task", "error", "message", "last", "sample")
     rows = []
-    for cause, s in zip(causes, shapes, strict=True):
-        last = f"{text_of_ms(max(0, now_ms - cause.last_at_ms))} ago"
-        rows.append((s["count"], s["cause"], s["task"], s["error"], s["message"], last, s["sample"]))
-    terminal.table("causes", columns, rows, shapes)
+    for one in causes:
+        last = f"{text_of_ms(ago_ms(one.last_at, now_ms))} ago"
+        rows.append((one.count, one.cause, one.task, one.error, one.message, last, one.sample))
+    terminal.table("causes", columns, rows, causes)
 
 
 def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
@@ -76,7 +71,7 @@ def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
     return ("state:dead", *which) if is_query(which) else tuple(which)
 
 
-@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @retry_options
 async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything: bool, **how: Any) -> int:
@@ -84,7 +79,7 @@ async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything
     return await run_retry(terminal, _wanted(which, everything), **how)
 
 
-@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @bulk_options
 async def discard_body(

@@ -13,7 +13,7 @@ from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from limpet.core.gate import Gate
-    from limpet.core.jobs.view import Entry
+    from limpet.core.records.log import EventRecord
 
 
 # Microseconds of what a rate is shown for: the first that has a round number of jobs, or of cents, in it.
@@ -212,28 +212,36 @@ async def breakers_history_body(terminal: Terminal, name: str | None, limit: int
         show_events(terminal, await operator.breaker_history(name, limit, since_ms=since_ms))
 
 
-def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
+def show_events(terminal: Terminal, events: Sequence[EventRecord]) -> None:
     """A list of events."""
-    from limpet.ops.shape import event_shape
+    from limpet.core.records.record import plain
 
     terminal.newest_last = True
-    shapes = [event_shape(entry) for entry in entries]
-    if terminal.machine or not shapes:
-        terminal.table("events", (), (), shapes)
+    if terminal.machine or not events:
+        terminal.table("events", (), (), events)
         return
-    for shape in shapes:  # whole sentences: a table would cut them
-        terminal.text(f"{shape['at']}  {shape['text']}")
+    for event in events:  # whole sentences: a table would cut them
+        terminal.text(f"{plain(event.at)}  {event.text}")
 
 
+@click.argument("prefix", required=False, default="")
 @click.option("--open", "only_open", is_flag=True, help="Only open and half-open breakers.")
-async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
-    """List breakers with their states."""
+@click.option(
+    "--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Breakers per page."
+)
+@click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
+async def breakers_list_body(terminal: Terminal, prefix: str, only_open: bool, limit: int, cursor: str | None) -> None:
+    """List breakers with their states, open ones first: all, or those whose names begin with PREFIX.
+
+    A breaker by key is listed while it is open or has counted failures.
+    """
     from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import breaker_shape
 
     async with terminal.operator() as operator:
-        gates, now_ms = await operator.breakers(), operator.now_ms()
-    gates = [gate for gate in gates if gate.breaker_open or not only_open]
+        page, now_ms = await operator.breakers(prefix, limit=limit, cursor=cursor), operator.now_ms()
+    gates = [gate for gate in page.breakers if gate.breaker_open or not only_open]
+    more = page.cursor if len(gates) == len(page.breakers) else None  # open ones come first
     shapes = [breaker_shape(gate, now_ms) for gate in gates]
     rows = [
         (
@@ -245,7 +253,12 @@ async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
         )
         for gate, shape in zip(gates, shapes, strict=True)
     ]
+    if terminal.json:
+        terminal.answer({"breakers": shapes, "cursor": more})
+        return
     terminal.table("breakers", ("breaker", "state", "failures", "opened", "probe"), rows, shapes)
+    if more:
+        terminal.say(f"more: --cursor {more}")
 
 
 @click.argument("name")

@@ -31,6 +31,7 @@ from limpet_contract.behaviours.forgetting import TestForgetting
 from limpet_contract.behaviours.housekeeping import TestLife, TestLogs, TestPrune
 from limpet_contract.behaviours.identity import TestIdentity
 from limpet_contract.behaviours.joins import TestWideJoins
+from limpet_contract.behaviours.keyed_breakers import TestBreakerByKey, TestBreakersByKeyByHand, TestProbeByKey
 from limpet_contract.behaviours.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from limpet_contract.behaviours.limits import TestConcurrency
 from limpet_contract.behaviours.losses import TestLosses
@@ -60,6 +61,8 @@ __all__ = [
     "TestBeats",
     "TestBreaker",
     "TestBreakerByHand",
+    "TestBreakerByKey",
+    "TestBreakersByKeyByHand",
     "TestBudget",
     "TestCancel",
     "TestClaim",
@@ -95,6 +98,7 @@ __all__ = [
     "TestOrder",
     "TestPause",
     "TestProbe",
+    "TestProbeByKey",
     "TestPrune",
     "TestPushBack",
     "TestRate",
