@@ -42,8 +42,8 @@ MEASURES: Final = (
     Measure(
         "urgent",
         "urgent",
-        {"jobs": 60, "every_s": 0.01, "low": 100_000, "low_s": 0, "concurrency": 100},
-        {"jobs": 500, "every_s": 0.01, "low": 800_000, "low_s": 0, "concurrency": 100},
+        {"jobs": 60, "every_s": 0.01, "low": 250_000, "low_s": 0, "concurrency": 100},
+        {"jobs": 500, "every_s": 0.01, "low": 2_000_000, "low_s": 0, "concurrency": 100},
         {"jobs": 3, "every_s": 0.001, "low": 5_000, "low_s": 0, "concurrency": 10},
         runs=(1, 3),
     ),

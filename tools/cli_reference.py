@@ -12,7 +12,9 @@ from pathlib import Path
 
 import click
 
-from limpet.cli.root import COMMANDS, limpet
+from limpet.cli.commands import SECTIONS, SHORT
+from limpet.cli.examples import examples_of
+from limpet.cli.root import limpet
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 BEGIN, END = (
@@ -27,12 +29,15 @@ def commands() -> Iterator[str]:
     """Every section with its commands, as the command line lists them."""
     root = click.Context(limpet, info_name="limpet", terminal_width=WIDTH)
     present = set(limpet.list_commands(root))
-    for section, names in COMMANDS.items():
+    for section, lines in SECTIONS.items():
         yield f"## {section}"
-        for name in names:
+        for name in (name for names in lines for name in names.split(", ")):
             command = limpet.get_command(root, name) if name in present else None
             if command is not None:
                 yield from described(command, f"limpet {name}", root)
+    yield "## Short names"
+    rows = "\n".join(f"| `limpet {short}` | `limpet {whole}` |" for short, whole in SHORT.items())
+    yield f"These work too, with the same options.\n\n| short | the same as |\n|---|---|\n{rows}"
 
 
 def described(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
@@ -42,6 +47,7 @@ def described(command: click.Command, name: str, parent: click.Context) -> Itera
         yield f"### {name}\n\n```text\n{without_shared(command.get_help(context))}\n```"
         return
     yield f"### {name}\n\n{command.help} {getattr(command, 'alone', '')}".rstrip()
+    yield "```text\n" + "\n".join(examples_of(name.partition(" ")[2])) + "\n```"
     for below, inner in command.commands.items():
         yield from described(inner, f"{name} {below}", context)
 

@@ -3,7 +3,7 @@
 from limpet.app import Limpet
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
-from limpet.client.handle import JobHandle, JobStatus, Progress
+from limpet.client.handle import JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
@@ -14,6 +14,7 @@ from limpet.core.errors import (
     BudgetExceeded,
     CycleFound,
     FlowNotFound,
+    ImportFailed,
     InvalidArguments,
     InvalidOption,
     InvalidStep,
@@ -49,6 +50,7 @@ from limpet.core.flows.steps import Approval
 from limpet.core.jobs.state import State
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.records.job import JobRecord, Progress
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
@@ -75,6 +77,7 @@ __all__ = [
     "FlowStatus",
     "Group",
     "GroupHandle",
+    "ImportFailed",
     "Inject",
     "InvalidArguments",
     "InvalidOption",
@@ -86,8 +89,8 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobNotFound",
+    "JobRecord",
     "JobSpec",
-    "JobStatus",
     "LeaseLost",
     "Limit",
     "Limpet",

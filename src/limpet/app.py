@@ -13,7 +13,7 @@ from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle
-from limpet.client.handle import Explained, JobHandle
+from limpet.client.handle import JobHandle
 from limpet.client.injection import OpenResources
 from limpet.client.options import CallOptions, ScheduleOptions
 from limpet.client.producer import Connection
@@ -25,6 +25,7 @@ from limpet.core.endings.overrides import ClassifyOption, classifiers_of
 from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Enqueued
+from limpet.core.records.explanation import Explanation
 from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.codec import MAX_BYTES
@@ -541,7 +542,7 @@ def _named(job: JobHandle[Any] | str) -> bytes | str:
     return id_bytes(job.id) if isinstance(job, JobHandle) else job
 
 
-async def _explain(store: Store, id: bytes) -> Explained:
+async def _explain(store: Store, id: bytes) -> Explanation:
     return await Operator(store, "client").explain(id_text(id))
 
 

@@ -106,7 +106,7 @@ def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
         (["redis:"], 2, "'redis:' names no class", "module:Error"),
         ([":ValueError"], 2, "':ValueError' names no class", "module:Error"),
         (["tests.cli.billed:ODD"], 2, "is an instance, not an exception class", "module:Error"),
-        (["tests.cli.unimportable:Error"], 2, "raised RuntimeError: not today", "import it in Python"),
+        (["tests.cli.unimportable:Error"], 2, "RuntimeError: not today", "correct it"),
         (["tests.cli.exits:Error"], 2, "importing 'tests.cli.exits' ends the program (exit 3)", "__main__"),
         (["ValueError", "--app", "tests.cli.exits:app"], 2, "ends the program (exit 3)", "__main__"),
         (["ValueError", "--task", "ask"], 2, "a task of an app", "--app"),

@@ -26,8 +26,21 @@ def test_with_an_app_the_signature_is_checked(cli: Cli) -> None:
     assert (shape["queue"], shape["priority"]) == ("email", 0)
     assert "count" in cli("enqueue", "email.send", '{"to":"a","count":"x"}', "--app", APP, code=2).err
     assert "to" in cli("enqueue", "email.send", "{}", "--app", APP, code=2).err
-    unknown = cli("enqueue", "email.sned", "{}", "--app", APP)
-    assert "did you mean 'email.send'" in unknown.err
+
+
+def test_a_task_that_the_app_does_not_declare_is_refused_and_not_stored(cli: Cli) -> None:
+    refused = cli("enqueue", "email.sned", "{}", "--app", APP, code=1)
+    assert f"{APP} declares no task 'email.sned'; nothing was stored" in refused.err
+    assert "did you mean 'email.send'" in refused.err
+    assert not cli.path.exists()
+    told = cli("enqueue", "email.sned", "{}", "--app", APP, "--json", code=1).err
+    assert msgspec.json.decode(told.splitlines()[-1])["error"]["code"] == "unknown_task"
+
+
+def test_a_task_of_another_app_is_stored_when_that_is_meant(cli: Cli) -> None:
+    ran = cli("enqueue", "email.sned", '{"any": 1}', "--app", APP, "--unknown-ok")
+    assert "declares no task 'email.sned': only JSON and size were checked" in ran.err
+    assert cli("job", ran.out.strip(), "--json").json["args"] == {"any": 1}
 
 
 def test_the_app_may_come_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,46 @@ def test_jobs_are_listed_for_people_and_programs(cli: Cli) -> None:
     assert [msgspec.json.decode(line)["task"] for line in lines] == ["pdf"] * 3
 
 
+async def orders(store: Store) -> None:
+    await kill(store, job("bill", args={"n": 3}), error="HTTPError", message="not found: order 7")
+    await put(store, *(job("bill", args={"n": n}) for n in (5, 12, 9_007_199_254_740_993)))
+
+
+def test_numbers_times_and_words_narrow_a_list(cli: Cli) -> None:
+    cli.seed(orders)
+
+    def count(*words: str) -> int:
+        return len(cli("jobs", *words, "--json").json["jobs"])
+
+    assert [count("args.n>5"), count("args.n>=5"), count("-args.n>5")] == [2, 3, 2]
+    assert [count("args.n>9007199254740992"), count("args.n>9007199254740993")] == [1, 0]
+    assert [count("finished<1h"), count("finished>1h"), count("-finished<1h")] == [1, 0, 3]
+    assert [count("BILL"), count("bill", "httperror"), count("not found"), count("error:not found")] == [4, 1, 1, 1]
+    assert count("found not") == 0
+    assert "state:dead for a state" in cli("jobs", "dead").err
+
+
+def test_since_asks_for_the_newest_part_of_a_list(cli: Cli) -> None:
+    cli.seed(orders)
+    cli("cancel", "args.n>=12", "--yes", "--reason", "too dear")
+    for since, (jobs, dead, causes, lines) in {"1h": (4, 1, 1, 2), "2099-01-01T00:00Z": (0, 0, 0, 0)}.items():
+        assert len(cli("jobs", "--since", since, "--json").json["jobs"]) == jobs
+        assert len(cli("dead", "list", "--since", since, "--json").json["jobs"]) == dead
+        assert len(cli("dead", "causes", "--since", since, "--json").json["causes"]) == causes
+        assert len(cli("audit", "--since", since, "--json").json["entries"]) == lines
+    assert cli("events", "--since", "1h", "--json").json["events"] == []
+    assert len(cli("jobs", "--since", "2001-01-01T00:00:00+01:00", "--json").json["jobs"]) == 4
+
+
+def test_an_action_asks_for_more_than_a_word(cli: Cli) -> None:
+    """A word may be what a script made of a missing id."""
+    cli.seed(orders)
+    assert "not a job id" in cli("cancel", "null", "--yes", code=2).err
+    assert "not a job id" in cli("cancel", "bill", "--yes", code=2).err
+    assert cli("cancel", "bill", "state:ready", "args.n<10", "--yes", "--json").json["done"] == 1
+    assert cli("cancel", '"bill"', "-state:dead", "--yes", "--json").json["done"] == 2
+
+
 def test_a_negated_condition_is_not_an_option(cli: Cli) -> None:
     cli.seed(mixed)
     found = cli("jobs", "-task:pdf", "-state:dead", "--json").json
@@ -205,7 +245,12 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
     ("words", "says"),
     [
         (("jobs", "queu:mail"), "did you mean 'queue'"),
-        (("jobs", "Timeout"), "error:Timeout"),
+        (("jobs", "status:dead"), "did you mean 'state'"),
+        (("jobs", "args.n>many"), "args.n:many"),
+        (("jobs", "--since", "yesterday"), "--since 1h"),
+        (("jobs", "--since", "2026-01-01"), "no time zone"),
+        (("audit", "--since", "1h", "--after", "1"), "one of them"),
+        (("cancel", "state:ready", "beef", "--yes"), "quote a word"),
         (("jbos",), "did you mean 'jobs'"),
         (("dead", "cuases"), "did you mean 'causes'"),
         (("limits", "sett"), "did you mean 'set'"),
@@ -235,7 +280,7 @@ def test_the_states_of_the_core_are_the_words_of_the_tables(cli: Cli) -> None:
         ("dead", "lits"),
         ("enqueue",),
         ("enqueue", "t", "[1]"),
-        ("jobs", "nonsense"),
+        ("jobs", "queu:mail"),
         ("cancel", "state:ready"),
         ("job", "caf\udce9"),
         ("cancel", "state:ready", "--yes", "--reason", "caf\udce9"),

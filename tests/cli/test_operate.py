@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -220,12 +221,52 @@ def test_an_agent_fails_and_releases(cli: Cli) -> None:
 
 
 def test_a_store_that_is_not_there_is_exit_5_and_is_not_made(cli: Cli) -> None:
-    ran = cli("jobs", code=5)
-    assert "there is no store" in ran.err
-    assert not cli.path.exists()
-    assert "up to date" in cli("migrate").out
-    assert cli.path.exists()
-    cli("jobs")
+    for looks in (
+        "jobs",
+        "queues",
+        "workers",
+        "stats",
+        "doctor",
+        "events",
+        "limits",
+        "schedules",
+        "flows",
+        "approvals",
+    ):
+        assert f"there is no store at {cli.path}" in cli(looks, code=5).err
+    relative = cli("jobs", "--url", "sqlite:///elsewhere.db", code=5).err
+    assert f"there is no store at {cli.path.parent / 'elsewhere.db'} (url from --url)" in relative
+    assert os.listdir(cli.path.parent) == []
+
+
+def test_who_makes_a_store_is_told_where(cli: Cli) -> None:
+    assert f"made a new store: {cli.path}" in cli("migrate").err
+    assert "made" not in cli("migrate").err
+    other = cli.path.parent / "other.db"
+    assert f"made a new store: {other}" in cli("enqueue", "x", "--url", "sqlite:///other.db").err
+    assert "made" not in cli("enqueue", "x", "--url", "sqlite:///other.db").err
+    third = cli("enqueue", "x", "--url", "sqlite:///third.db", "--json").json
+    assert third["made"] == str(cli.path.parent / "third.db")
+    assert cli("enqueue", "x", "--url", "sqlite:///third.db", "--json").json["made"] is None
+
+
+def test_a_store_is_named_by_its_absolute_path(cli: Cli) -> None:
+    shown = f"sqlite:///{cli.path.parent}/a%20b.db?sync=normal"
+    url = ("--url", "sqlite:///a%20b.db?sync=normal")
+    assert cli("config", *url, "--json").json["url"]["value"] == shown
+    assert f"url        {shown}  from --url" in cli("config", *url).out
+    cli("migrate", *url)
+    assert cli("doctor", *url, code=None).out.startswith(f"store    {shown}, namespace default\n")
+    assert cli("doctor", *url, "--json", code=None).json["url"] == shown
+
+
+def test_priorities_are_shown_in_words(cli: Cli) -> None:
+    for given, shown in (("high", "high (3)"), ("4", "4"), ("0", "critical (0)")):
+        id = cli("enqueue", "x", "--priority", given).out.strip()
+        assert f"  priority     {shown}\n" in cli("job", id).out
+    for name, given in (("word", "low"), ("number", "8")):
+        cli("schedules", "add", "x", "--name", name, "--every", "5m", "--priority", given)
+        assert '"priority":"low (8)"' in cli("schedules", "show", name).out
 
 
 def test_urls_that_cannot_work(cli: Cli) -> None:

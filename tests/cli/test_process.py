@@ -131,7 +131,9 @@ def test_an_app_that_cannot_be_loaded_is_told_once(where: dict[str, str], tmp_pa
     broken.write_text("raise RuntimeError('at import')\n")
     ran = run(where, "worker", f"{broken}:app")
     assert ran.returncode == 1
-    assert "RuntimeError: at import" in ran.stderr
+    frame = f"  File \"{broken}\", line 1, in <module>\n    raise RuntimeError('at import')\n"
+    assert ran.stderr.startswith(f"limpet: importing '{broken}' failed\n{frame}RuntimeError: at import\n")
+    assert ran.stderr.count("File ") == 1
     empty = tmp_path / "empty.py"
     empty.write_text("from limpet.app import Limpet\napp = Limpet()\n")
     assert "no tasks" in run(where, "worker", f"{empty}:app").stderr

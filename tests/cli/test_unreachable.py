@@ -53,6 +53,7 @@ def test_a_refused_connection_is_told_at_once_and_once(scheme: str, args: list[s
 def test_an_app_that_sets_up_logging_adds_nothing_to_the_error(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "import logging\nlogging.basicConfig()\nfrom limpet import Limpet\napp = Limpet()\n"
+        "@app.task(name='greet')\ndef greet(): ...\n"
     )
     url = SCHEMES[0].format(port=free_port())
     ran = run(url, "enqueue", "greet", "--app", f"{tmp_path / 'shop.py'}:app", "--json")

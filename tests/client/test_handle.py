@@ -15,7 +15,7 @@ from limpet import (
     JobCancelled,
     JobDead,
     JobNotFound,
-    JobStatus,
+    JobRecord,
     Limpet,
     Progress,
     ResultTimeout,
@@ -99,8 +99,7 @@ async def test_a_dead_job_tells_its_error_and_traceback(app: Limpet) -> None:
         await jobs[1].result()
     status = await jobs[0].status()
     assert status.state == "dead"
-    assert status.error is not None
-    assert "refused" in status.error
+    assert (status.error, status.reason, status.failure) == ("ConnectionError", "refused", "ConnectionError: refused")
     assert "dead-letter queue" in str(await jobs[0].explain())
 
 
@@ -173,7 +172,7 @@ async def test_an_unknown_job_is_not_found(app: Limpet) -> None:
 
 
 async def test_progress_of_a_running_job_shows_in_its_status(app: Limpet) -> None:
-    seen: list[JobStatus] = []
+    seen: list[JobRecord] = []
 
     @app.task(name="t")
     async def t() -> None:

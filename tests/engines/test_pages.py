@@ -101,15 +101,21 @@ async def test_blocked_and_running_jobs_have_indexes_of_their_own(bench: Bench, 
     assert await pages(bench, one(State.running, newest_first=newest_first)) == expected
 
 
-async def test_a_page_says_when_it_has_looked_at_enough(bench: Bench) -> None:
+async def test_a_page_says_when_it_has_looked_at_enough_and_looks_at_no_older_ends(bench: Bench) -> None:
     old = await bench.add(task="rare")
-    for _ in range(CANDIDATES // 5_000):
-        await bench.add_many(5_000)
+    many = [id for _ in range(CANDIDATES // 5_000) for id in await bench.add_many(5_000)]
     query = Query(terms=(Term("task", "rare"),))
     page = await bench.store.find(query, now_ms=bench.clock.now_ms)
     assert (page.jobs, page.complete) == ((), False)
     assert await pages(bench, Query(terms=query.terms, cursor=page.cursor)) == [old]
     assert await bench.ids_ending_in(id_text(old)[-20:]) == [old]
+    await bench.store.cancel(many, "", now_ms=bench.clock.now_ms)
+    bench.clock.advance(10_000)
+    await bench.store.cancel([old], "", now_ms=bench.clock.now_ms)
+    for newest_first in (True, False):
+        lately = one(State.cancelled, newest_first=newest_first, terms=(Term("finished", "5000", "<"),))
+        page = await bench.store.find(lately, now_ms=bench.clock.now_ms)
+        assert ([job.id for job in page.jobs], page.complete, page.cursor) == ([old], True, None)
 
 
 async def test_a_cursor_of_another_query_or_none_at_all_is_refused(bench: Bench) -> None:

@@ -12,7 +12,8 @@ from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Serves, SessionView
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
-from limpet.ops.explain import Explanation, explain
+from limpet.core.records.explanation import Explanation
+from limpet.ops.explain import explain
 
 NOW = 1_700_000_000_000
 ID, PARENT = IdMaker().make_many(2, NOW)

@@ -46,6 +46,15 @@ async def test_pages_follow_the_cursor_to_the_end(operator: Operator, store: Sto
     assert second.cursor is None
 
 
+async def test_no_action_takes_a_word_for_a_query(operator: Operator, store: Store) -> None:
+    """What was meant as an id must not be searched for in the tasks and errors of all jobs."""
+    await put(store, job("beef"))
+    for words in ("beef", "beef -pork", '"beef"'):
+        with pytest.raises(InvalidQuery, match="add a condition"):
+            await operator.cancel(words)
+    assert (await operator.cancel("beef state:ready")).done == 1
+
+
 async def test_a_job_is_found_by_its_whole_id_or_its_unique_end(operator: Operator, store: Store) -> None:
     (id,) = await put(store, job())
     text = id_text(id)

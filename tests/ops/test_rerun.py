@@ -15,10 +15,9 @@ from limpet.core.jobs.job import Lane, Unique
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.limits.limit import Limit
+from limpet.core.records.job import JobDetail
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
-from limpet.ops.rerun import rerun_of
-from limpet.ops.shape import job_whole
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, kill, put
 
@@ -59,7 +58,7 @@ async def test_a_finished_job_becomes_a_new_one_that_names_it(operator: Operator
     new = await made_of(operator, old, reason="once more")
     assert (new.state, new.args, new.tags) == (State.ready, before.args, ("eu",))
     assert new.id != old
-    assert rerun_of(new.meta) == job_whole(new)["rerun_of"] == id_text(old)
+    assert JobDetail.whole(new).rerun_of == id_text(old)
     assert msgspec.json.decode(new.meta)["trace"] == "1"
     assert await view(store, old) == before
     entry = (await operator.audit())[-1]

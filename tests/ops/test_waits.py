@@ -19,8 +19,8 @@ from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import MAX_EVENTS, Note, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView, Query
+from limpet.core.records.job import steps_of
 from limpet.ops import Operator, Waits, parse_query
-from limpet.ops.shape import steps_shape
 from limpet.ops.waits import SeveralJobs
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
@@ -294,7 +294,7 @@ async def died_with_steps(store: Store, *names: str) -> bytes:
 
 
 async def steps_left(store: Store, id: bytes) -> list[str]:
-    return [step["name"] for step in steps_shape((await view_of(store, id)).notes)]
+    return [step.name for step in steps_of((await view_of(store, id)).notes)]
 
 
 async def test_steps_are_forgotten_by_name_or_all(operator: Operator, store: Store) -> None:
@@ -324,5 +324,5 @@ async def test_steps_are_shown_in_the_order_of_their_places() -> None:
         Record("step", 1, value=msgspec.Raw(b"null")).note("z"),
         Note("log", "00001.00001", b'"a line"'),
     ]
-    shown = [(step["name"], step["kind"], step["value"], step["question"]) for step in steps_shape(notes)]
+    shown = [(step.name, step.kind, step.value, step.question) for step in steps_of(notes)]
     assert shown == [("z", "step", None, None), ("b", "step", {"id": 1}, None), ("go", "approval", None, "Go?")]

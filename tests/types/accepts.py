@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import assert_type
+from typing import Literal, assert_type
 
 from limpet import (
     Approval,
@@ -18,6 +18,7 @@ from limpet import (
     GroupHandle,
     Inject,
     JobHandle,
+    JobRecord,
     JobSpec,
     Limit,
     Limpet,
@@ -33,6 +34,7 @@ from limpet import (
     current_job,
     group,
 )
+from limpet.records import Explanation
 
 
 class Pool:
@@ -173,6 +175,10 @@ def ask_sync() -> None:
     assert_type(app.flow("report").enqueue_sync(), FlowHandle)
     job = count.enqueue_sync(3)
     assert_type(app.run(job.result(5)), int)
+    assert_type(job.result_sync(timeout=5), int)
+    assert_type(job.status_sync(), JobRecord)
+    assert_type(job.cancel_sync("why"), Literal["cancelled", "cancelling", "finished"])
+    assert_type(job.explain_sync(), Explanation)
     app.run(app.close())
 
 

@@ -18,6 +18,7 @@ class JobOptions(TypedDict, total=False):
     limits: tuple[str, ...]
     keys: tuple[str, ...]
     breaker: str | None
+    scope: str | None
     id: bytes
     policy: Policy
     args: bytes
@@ -48,6 +49,7 @@ def make_job(id: bytes, options: JobOptions) -> Job:
         limits=options.get("limits", ()),
         keys=options.get("keys", ()),
         breaker=options.get("breaker"),
+        scope=options.get("scope"),
     )
     return Job(
         id=options.get("id", id),

@@ -56,7 +56,7 @@ class Model:
         if job.id in self.jobs:
             return job.id, True
         key = job.unique.key if job.unique else None
-        if key is not None and (holder := self._holder(job.lane.task, key)) is not None:
+        if key is not None and (holder := self._holder(job.lane.task_scope, key)) is not None:
             return holder.id, True
         due_at_ms = now_ms + job.delay_ms
         entry = ModelJob(job.id, job.lane, _waiting(due_at_ms, now_ms), due_at_ms, job.policy.max_lost, key)
@@ -70,8 +70,8 @@ class Model:
         self.enqueued += 1
         return job.id, False
 
-    def _holder(self, task: str, key: str) -> ModelJob | None:
-        holders = (job for job in self.jobs.values() if job.unique == key and job.lane.task == task)
+    def _holder(self, scope: str, key: str) -> ModelJob | None:
+        holders = (job for job in self.jobs.values() if job.unique == key and job.lane.task_scope == scope)
         return next((job for job in holders if job.state in LIVE), None)
 
     def _meet_parent(self, job: ModelJob, now_ms: int) -> None:
@@ -343,7 +343,7 @@ class Model:
             return "retried"
         if job.state is not State.dead:
             return "not_dead"
-        if job.unique is not None and self._holder(job.lane.task, job.unique) is not None:
+        if job.unique is not None and self._holder(job.lane.task_scope, job.unique) is not None:
             return "unique_held"
         job.attempt = job.lost = job.held = 0
         job.expires_at_ms = None

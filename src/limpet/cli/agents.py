@@ -1,4 +1,4 @@
-"""Commands for agents: claim, heartbeat, complete, fail, release."""
+"""Commands for agents: agent (claim, heartbeat, complete, fail, release), and each of them by its own name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import amounts, command, duration, json_value
+from limpet.cli.words import Noun, amounts, command, duration, json_value
 from limpet.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
 from limpet.stores.asking import attempts_of
 
 if TYPE_CHECKING:
     from limpet.ops import LeaseAnswer
+
+
+@click.group(cls=Noun)
+def agent() -> None:
+    """The work of an agent: claim a job, keep its lease, complete it, fail it or give it back."""
 
 
 @click.option("--agent", required=True, metavar="NAME", help="Who claims.")
@@ -174,3 +179,5 @@ heartbeat = command("heartbeat")(heartbeat_body)
 complete = command("complete")(complete_body)
 fail = command("fail")(fail_body)
 release = command("release")(release_body)
+for verb in (claim, heartbeat, complete, fail, release):
+    agent.add_command(verb)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limpet.cli.terminal import Terminal
 from limpet.ops.codes import CONFLICT, NOT_FOUND, OK, REFUSED
-from limpet.ops.query import looks_like_query
-from limpet.ops.select import Which
+from limpet.ops.query import line_of, looks_like_query
+from limpet.ops.select import Which, may_be_id
 
 if TYPE_CHECKING:
     from limpet.core.jobs.view import JobView
@@ -26,9 +26,9 @@ def is_query(words: Sequence[str]) -> bool:
 
 
 def words_to_which(words: Sequence[str]) -> Which:
-    """What the words mean to the operator API."""
-    if is_query(words) and all(looks_like_query(word) for word in words):
-        return " ".join(words)
+    """What the words mean to the operator API: beside a condition a word is searched for, unless it may be an id."""
+    if is_query(words) and not any(may_be_id(word) for word in words):
+        return line_of(words)
     return list(words)
 
 

@@ -90,7 +90,8 @@ def _said(
     if task is not None and task not in parts.tasks:
         raise UnknownName(f"{reference} has no task {task!r}", fix=did_you_mean(task, parts.tasks))
     spec = None if task is None else parts.tasks[task]
-    return spec, list(parts.tasks.values()), tuple(parts.classifiers)
+    tasks = [each for each in parts.tasks.values() if each.alias_of is None]
+    return spec, tasks, tuple(parts.classifiers)
 
 
 def _error(target: str) -> type[BaseException]:
@@ -109,11 +110,6 @@ def _error(target: str) -> type[BaseException]:
     except LimpetError as error:
         fix = f"install it here, or describe the answer: --status, --code; {error.fix}"
         raise InvalidOption(error.message, fix=fix) from error
-    except Exception as trouble:
-        raise InvalidOption(
-            f"importing {place!r} raised {type(trouble).__qualname__}: {trouble}",
-            fix="import it in Python to see where",
-        ) from trouble
     for name in path.split("."):
         if not hasattr(found, name):
             known = [each for each, value in vars(found).items() if _is_error(value)]

@@ -11,7 +11,7 @@ from limpet.cli.bulk import is_query, run_action, words_to_which
 from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, Listing, bulk_options, command
+from limpet.cli.words import Asking, Listing, bulk_options, command, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
 from limpet.core.text.duration import text_of_ms
@@ -25,15 +25,19 @@ def dead() -> None:
 @click.argument("query", nargs=-1)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
-async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
+@since_option("Jobs that died")
+async def list_body(
+    terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None, since: str | None
+) -> None:
     """List dead jobs, newest first."""
-    from limpet.ops.query import parse_query
+    from limpet.ops.query import line_of, parse_query
     from limpet.ops.select import guarded
     from limpet.ops.shape import job_line
+    from limpet.ops.since import narrowed
 
-    asked = guarded(parse_query(" ".join(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
+    asked = guarded(parse_query(line_of(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
     async with terminal.operator() as operator:
-        page = await operator.jobs(asked)
+        page = await operator.jobs(await narrowed(operator.store, asked, "finished", since))
     shapes = [job_line(view) for view in page.jobs]
     if terminal.json:
         terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
@@ -46,12 +50,14 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
 
 @click.option("--queue", metavar="NAME", help="Only this queue.")
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Causes at most.")
-async def causes_body(terminal: Terminal, queue: str | None, limit: int) -> None:
+@since_option("Causes that killed a job")
+async def causes_body(terminal: Terminal, queue: str | None, limit: int, since: str | None) -> None:
     """Dead jobs grouped by what killed them, most frequent first."""
     from limpet.ops.shape import cause_shape
 
     async with terminal.operator() as operator:
-        causes, now_ms = await operator.causes(queue, limit=limit), operator.now_ms()
+        since_ms = await instant(operator.store, since)
+        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=since_ms), operator.now_ms()
     shapes = [cause_shape(cause) for cause in causes]
     columns = ("count", "cause", "task", "error", "message", "last", "sample")
     rows = []

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from limpet.cli.terminal import Terminal
+from limpet.core.jobs.job import priority_text
 from limpet.core.limits.unit import amount_of, amount_text
 
 FACTS: Final = (
@@ -47,7 +48,7 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     for label, key in FACTS:
         value = shape[key]
         if value not in (None, [], {}, "", 0) or key == "priority":
-            terminal.text(f"  {label:<12} {_words(value)}")
+            terminal.text(f"  {label:<12} {priority_text(value) if key == 'priority' else _words(value)}")
     terminal.text(f"  {'attempt':<12} {shape['attempt']} of {shape['attempts']}")
     if shape["error"] or shape["reason"]:
         terminal.text(f"  {'reason':<12} {': '.join(text for text in (shape['error'], shape['reason']) if text)}")

@@ -19,8 +19,9 @@ from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTime
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
-from limpet.ops.names import known_names
+from limpet.ops.names import UnknownTask, known_names
 from limpet.ops.select import resolve
+from limpet.stores.open import missing_file
 
 if TYPE_CHECKING:
     from limpet.app import Limpet
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.argument("task", shell_complete=complete_task)
 @click.argument("args", type=json_object, default="{}")
 @click.option("--app", "app_flag", metavar="MODULE:ATTR", help="Validate against this app (LIMPET_APP).")
+@click.option("--unknown-ok", is_flag=True, help="Enqueue a task that the app does not declare; exit 1 without it.")
 @click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="A queue other than the task's own.")
 @click.option("--priority", metavar="WORD|0-9", help="critical, high, normal or low; 0 is the most urgent.")
 @click.option("--delay", type=duration, help="Not before this time has passed (5m).")
@@ -59,6 +61,7 @@ async def enqueue_body(
     app_flag: str | None,
     wait: int | None,
     existing_ok: bool,
+    unknown_ok: bool,
     **asked: Any,
 ) -> int:
     """Enqueue one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
@@ -66,14 +69,25 @@ async def enqueue_body(
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
     refuse_memory(app, "the job would end with this command")
+    undeclared = reference is not None and task not in app.tasks
+    if undeclared and not unknown_ok:
+        raise _unknown(app, task, reference)
     try:
+        made = missing_file(app.url)
         async with _reached(app, wait):
-            notes = await _unsure(app, task, asked["queue"], validated=reference is not None)
+            terminal.say_made(made)
+            notes = await _unsure(app, task, asked["queue"], reference)
             for note in notes:
                 terminal.say(f"note: {note}")
             asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]
             handle = await _ask(app, task, args, _options(asked))
-            shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing, "notes": notes}
+            shape: dict[str, Any] = {
+                "id": handle.id,
+                "task": task,
+                "existing": handle.existing,
+                "notes": notes,
+                "made": made,
+            }
             if not terminal.json:
                 terminal.text(handle.id)
             if handle.existing:
@@ -100,6 +114,14 @@ async def _reached(app: Limpet, wait_ms: int | None) -> AsyncIterator[None]:
         raise StoreUnreachable(f"{message}; the job is not stored", verb="enqueue", fix=error.fix) from error
     async with app:
         yield
+
+
+def _unknown(app: Limpet, task: str, reference: str | None) -> UnknownTask:
+    hint = did_you_mean(task, app.tasks)
+    return UnknownTask(
+        f"{reference} declares no task {task!r}; nothing was stored",
+        fix=f"{hint} (--unknown-ok stores a job of a task that another app declares)",
+    )
 
 
 async def _ask(app: Limpet, task: str, args: dict[str, Any], options: CallOptions) -> JobHandle[Any]:
@@ -166,11 +188,13 @@ def _options(asked: dict[str, Any]) -> CallOptions:
     return cast("CallOptions", given)
 
 
-async def _unsure(app: Limpet, task: str, queue: str | None, *, validated: bool) -> list[str]:
+async def _unsure(app: Limpet, task: str, queue: str | None, reference: str | None) -> list[str]:
     """Unknown names are accepted, because their worker may come later; a name that looks misspelt is told."""
     notes = []
-    if not validated:
+    if reference is None:
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
+    elif task not in app.tasks:
+        notes.append(f"{reference} declares no task {task!r}: only JSON and size were checked")
     tasks = set(app.tasks) or await known_names(app.store, "task")
     for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):
         hint = "" if name is None or name in names else did_you_mean(name, names)

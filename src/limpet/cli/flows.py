@@ -1,4 +1,4 @@
-"""Commands about flows: flows, flow (show, cancel, retry)."""
+"""Commands about flows: flows (list, show, cancel, retry), flow (show, cancel, retry)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from limpet.cli.bulk import run_action
 from limpet.cli.terminal import Terminal, patience_ms
-from limpet.cli.words import Showing, bulk_options, command, duration
+from limpet.cli.words import Listing, Showing, bulk_options, command, duration
 from limpet.core.jobs.state import STATES, State
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import OK, REFUSED, TIMED_OUT
@@ -31,9 +31,14 @@ async def _flows(terminal: Terminal, *, wait_ms: int = 0) -> AsyncIterator[Flows
         yield Flows(store, terminal.actor)
 
 
+@click.group(cls=Listing)
+def flows() -> None:
+    """Jobs that wait for each other and are shown as one."""
+
+
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Flows per page.")
 @click.option("--before", metavar="ID", help="Only flows older than this one: where the last page ended.")
-async def flows_body(terminal: Terminal, limit: int, before: str | None) -> None:
+async def list_body(terminal: Terminal, limit: int, before: str | None) -> None:
     """List flows, newest first: the progress of each, and its jobs by state."""
     from limpet.ops.flow_shape import flow_line
 
@@ -147,7 +152,7 @@ async def retry_body(
         return await run_action(terminal, act, (), dry_run=dry_run, yes=yes)
 
 
-flows = command("flows", lists=True)(flows_body)
-flow.add_command(command("show")(show_body))
-flow.add_command(command("cancel")(cancel_body))
-flow.add_command(command("retry")(retry_body))
+flows.add_command(command("list", lists=True)(list_body))
+for verb in (command("show")(show_body), command("cancel")(cancel_body), command("retry")(retry_body)):
+    flows.add_command(verb)
+    flow.add_command(verb)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Listing, command, duration, pairs
+from limpet.cli.words import Listing, command, duration, instant, pairs, since_option
 from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -194,18 +194,22 @@ async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
 
 @click.argument("key", required=False)
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
-async def limits_history_body(terminal: Terminal, key: str | None, limit: int) -> None:
+@since_option("Events")
+async def limits_history_body(terminal: Terminal, key: str | None, limit: int, since: str | None) -> None:
     """Show when KEY (or any limit) was held back, and how its budgets ran out; the newest last."""
     async with terminal.operator() as operator:
-        show_events(terminal, await operator.limit_history(key, limit))
+        since_ms = await instant(operator.store, since)
+        show_events(terminal, await operator.limit_history(key, limit, since_ms=since_ms))
 
 
 @click.argument("name", required=False)
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
-async def breakers_history_body(terminal: Terminal, name: str | None, limit: int) -> None:
+@since_option("Events")
+async def breakers_history_body(terminal: Terminal, name: str | None, limit: int, since: str | None) -> None:
     """Show when breaker NAME (or any) opened and closed; the newest last."""
     async with terminal.operator() as operator:
-        show_events(terminal, await operator.breaker_history(name, limit))
+        since_ms = await instant(operator.store, since)
+        show_events(terminal, await operator.breaker_history(name, limit, since_ms=since_ms))
 
 
 def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:

@@ -9,9 +9,10 @@ import click
 
 from limpet.cli.bulk import run_action, words_to_which
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, bulk_options, command, duration, json_object
+from limpet.cli.words import Asking, bulk_options, command, duration, json_object, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import STATES
 from limpet.core.text.duration import text_of_ms
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ if TYPE_CHECKING:
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
-async def jobs_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None, oldest: bool) -> None:
-    """List jobs that match QUERY: state:dead queue:mail task:send_* age>1h attempt>=3 -task:noop args.user.id:42."""
-    from limpet.ops.query import parse_query
-    from limpet.ops.shape import job_line
+@since_option("Jobs enqueued")
+async def jobs_body(
+    terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None, oldest: bool, since: str | None
+) -> None:
+    """List jobs that match QUERY: state:dead queue:mail task:send_* args.amount>100 finished<1h -task:noop timeout.
 
-    asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=not oldest)
+    A word without a field is looked for in the task's name and in the error.
+    """
+    from limpet.ops.query import line_of, parse_query
+    from limpet.ops.shape import job_line
+    from limpet.ops.since import narrowed
+
+    asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=not oldest)
     async with terminal.operator() as operator:
-        page = await operator.jobs(asked)
+        page = await operator.jobs(await narrowed(operator.store, asked, "age", since))
         hint = "" if page.jobs else await _hint(operator.store, asked)
     shapes = [job_line(view) for view in page.jobs]
     if terminal.json:
@@ -65,6 +73,8 @@ async def _hint(store: Any, query: Any) -> str:
             names = await known_names(store, term.field)
             if term.value not in names:
                 return f"no {term.field} is called {term.value!r}; {did_you_mean(term.value, names)}"
+        if term.field == "word" and term.value.lower() in STATES:
+            return f"no task and no error says {term.value!r}; write state:{term.value.lower()} for a state"
     return ""
 
 
@@ -87,12 +97,10 @@ async def job_body(terminal: Terminal, id: str, full: bool) -> None:
 @click.argument("id")
 async def explain_body(terminal: Terminal, id: str) -> None:
     """Say why job ID does not run: what it waits for, which limit is full, which worker could run it."""
-    from limpet.ops.shape import explanation_shape
-
     async with terminal.operator() as operator:
         found = await operator.explain(id)
     if terminal.json:
-        terminal.answer(explanation_shape(found))
+        terminal.answer(found.to_dict())
     else:
         terminal.text(str(found))
 

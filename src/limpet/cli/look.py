@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import command
+from limpet.cli.words import command, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
@@ -57,12 +57,15 @@ async def stats_body(terminal: Terminal) -> None:
 
 @click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
-async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
+@since_option("Lines")
+async def audit_body(terminal: Terminal, after: int | None, limit: int, since: str | None) -> None:
     """Show the newest lines of the audit log, the newest last: who did what, to which job, queue or limit, and why."""
     from limpet.ops.shape import entry_shape
 
+    if after is not None and since is not None:
+        raise UsageError("--after and --since both say where to begin", fix="give one of them")
     async with terminal.operator() as operator:
-        entries = await operator.audit(after, limit)
+        entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since))
     shapes = [entry_shape(entry) for entry in entries]
     rows = [
         (
@@ -80,12 +83,13 @@ async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
 
 
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
-async def events_body(terminal: Terminal, limit: int) -> None:
+@since_option("Events")
+async def events_body(terminal: Terminal, limit: int, since: str | None) -> None:
     """Show the newest events, the newest last: breakers that opened, limits that were held, budgets that ran out."""
     from limpet.cli.gates import show_events
 
     async with terminal.operator() as operator:
-        show_events(terminal, await operator.events(limit))
+        show_events(terminal, await operator.events(limit, since_ms=await instant(operator.store, since)))
 
 
 def _numbers(data: dict[str, object]) -> str:
@@ -136,8 +140,11 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
         terminal.lines(finding_shape(finding) for finding in shown)
     elif terminal.json:
         worst = next((level for level in ("error", "warning", "ok") if level in levels), "ok")
-        terminal.answer({"worst": worst, "findings": [finding_shape(finding) for finding in shown]})
+        about = {"url": terminal.place, "namespace": terminal.config.namespace.value, "worst": worst}
+        terminal.answer({**about, "findings": [finding_shape(finding) for finding in shown]})
     else:
+        if not quiet:
+            terminal.text(f"{'store':<8} {terminal.place}, namespace {terminal.config.namespace.value}")
         for finding in shown:
             click.secho(f"{finding.level:<8} ", fg=COLOURS[finding.level], nl=False)  # plain when piped
             terminal.text(finding.text)

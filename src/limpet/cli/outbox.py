@@ -21,7 +21,7 @@ from limpet.core.errors import InvalidOption, UsageError
 from limpet.ops.codes import OK, REFUSED
 from limpet.runtime.signals import STOPS, obeyed
 from limpet.stores.base import MAX_BATCH_JOBS
-from limpet.stores.open import is_memory, open_store, redacted
+from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
 
 if TYPE_CHECKING:
     from limpet.cli.preflight import Refusal
@@ -106,12 +106,14 @@ async def outbox_body(
                     terminal.answer(said)
                 return OK.exit
             _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
-            said |= {"url": redacted(ends.url)}
-            store = _store(ends)
+            said |= {"url": located(ends.url)}
+            store, new = _store(ends), missing_file(ends.url)
             try:
                 relay = Relay(store, table, batch=batch, cut_off_ms=cut_off)
                 if once or no_wait:
                     await relay.begin()
+                if once:
+                    terminal.say_made(new)  # without --once the log says it
                 if not once:
                     _banner(terminal, ends, said)
                 return await _tell(terminal, table, said, await relay.run(stop, once=once), once=once)
@@ -209,7 +211,7 @@ def _banner(terminal: Terminal, ends: Ends, said: dict[str, object]) -> None:
         terminal.answer({"version": __version__, **said, "pid": os.getpid()})
         return
     terminal.say(f"limpet {__version__} outbox {os.getpid()}: {ends.place.shown}")
-    terminal.say(f"  store   {redacted(ends.url)}, namespace {ends.namespace}")
+    terminal.say(f"  store   {located(ends.url)}, namespace {ends.namespace}")
 
 
 def _told(stop: asyncio.Event) -> None:

@@ -23,6 +23,7 @@ from limpet.core.errors import LimpetError
 from limpet.core.jobs.view import Finding
 from limpet.stores.asking import examined
 from limpet.stores.base import Store
+from limpet.stores.open import missing_file
 from limpet.stores.sending import tell_refusals_at_once
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Answer(Struct, frozen=True):
     executors: tuple[str, ...] = ()  # that its tasks need
     urgent: tuple[str, ...] = ()  # those of its urgent tasks
     findings: tuple[Finding, ...] = ()
+    made: str | None = None  # the file of the store, if it was not there
     refusal: Refusal | None = None
 
 
@@ -114,7 +116,7 @@ async def look(question: Question) -> Answer:
         url=app.url,
         namespace=app.namespace,
         shared=app.store.features.shared,
-        tasks=tuple(specs),
+        tasks=tuple(name for name, spec in specs.items() if spec.alias_of is None),
         queues=tuple(sorted({spec.queue for spec in specs.values()})),
         executors=tuple(sorted({spec.executor for spec in specs.values()})),
         urgent=tuple(sorted(urgent_executors(specs.values()))),
@@ -122,10 +124,11 @@ async def look(question: Question) -> Answer:
     if not answer.shared:
         return answer
     try:
-        ask = _ask(app.store, question)
+        ask, made = _ask(app.store, question), missing_file(app.url)
         await ask("open", app.store.open)
         await ask("publish", app.publish)
-        return msgspec.structs.replace(answer, findings=tuple(await ask("check", examined(app.store).check)))
+        findings = await ask("check", examined(app.store).check)
+        return msgspec.structs.replace(answer, findings=tuple(findings), made=made)
     finally:
         await app.close()
 
@@ -166,7 +169,7 @@ def main() -> int:
         import traceback
 
         traceback.print_exc()
-        why = f"{question.app!r} cannot be imported: {type(error).__name__}: {error}"
+        why = f"{question.app!r} cannot be looked at: {type(error).__name__}: {error}"
         answer = Answer(refusal=Refusal("invalid_option", why, "correct the app; its traceback is above", 1))
     with out:
         out.write(msgspec.json.encode(answer))

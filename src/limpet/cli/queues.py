@@ -1,15 +1,18 @@
-"""Commands about queues: queues, pause, resume, drain."""
+"""Commands about queues: queues (list, retention, weights), pause, resume, drain."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
 
+from limpet.cli.retention import retention
 from limpet.cli.terminal import Terminal, patience_ms
-from limpet.cli.words import command, complete_queue, complete_task, duration
+from limpet.cli.weights import weights
+from limpet.cli.words import Listing, command, complete_queue, complete_task, duration
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import LIVE, STATES, State
 from limpet.core.text.duration import text_of_ms
@@ -22,7 +25,12 @@ if TYPE_CHECKING:
 LOOK_S = 0.2  # how often a drain is looked at while someone waits for it
 
 
-async def queues_body(terminal: Terminal) -> None:
+@click.group(cls=Listing)
+def queues() -> None:
+    """Queues: how full they are, how long their finished jobs stay, how large their shares are."""
+
+
+async def list_body(terminal: Terminal) -> None:
     """List queues: jobs by state, the oldest that is ready, pauses."""
     from limpet.ops.shape import queue_shape
 
@@ -124,11 +132,15 @@ async def drain_body(
 
 async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms: int | None) -> int:
     """Wait until nothing is left to do behind this gate; answers how many jobs are left when the time is over."""
+    from limpet.ops.declared import task_names
+
     until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    kind, _, name = key.partition(":")
+    keys = {f"task:{each}" for each in await task_names(operator.store, name)} if kind == "task" else {key}
     total = 0
     with terminal.progress(f"draining {key.partition(':')[2] or 'everything'}") as progress:
         while True:
-            left = _left(await operator.stats(), key)
+            left = _left(await operator.stats(), keys)
             total = max(total, left)
             if progress is not None:
                 progress(total - left, total)
@@ -137,11 +149,11 @@ async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms:
             await asyncio.sleep(LOOK_S)
 
 
-def _left(counts: Counts, key: str) -> int:
+def _left(counts: Counts, keys: Collection[str]) -> int:
     return sum(
         count
         for (queue, task, state), count in counts.now.items()
-        if state in LIVE and key in ("all", f"queue:{queue}", f"task:{task}")
+        if state in LIVE and not {"all", f"queue:{queue}", f"task:{task}"}.isdisjoint(keys)
     )
 
 
@@ -154,7 +166,9 @@ def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
         terminal.say(f"note: {note}")
 
 
-queues = command("queues", lists=True)(queues_body)
+queues.add_command(command("list", lists=True)(list_body))
+queues.add_command(retention)
+queues.add_command(weights)
 pause = command("pause")(pause_body)
 resume = command("resume")(resume_body)
 drain = command("drain")(drain_body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,72 +11,21 @@ from typing import Final
 
 import click
 
+from limpet.cli.commands import MODULES, SECTIONS, listed
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.text.storable import is_storable
 
-# section → command → (module under limpet.cli, one line of help)
-COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
-    "Run work": {
-        "worker": ("worker", "Run an app's tasks."),
-        "enqueue": ("enqueue", "Ask for one job, by the task's name."),
-        "outbox": ("outbox", "Relay jobs from a table in your database to the store."),
-        "demo": ("demo", "See it work: deployments, crashes, limits, dead letters."),
-    },
-    "Look": {
-        "jobs": ("jobs", "List jobs that match a query."),
-        "job": ("jobs", "Show one job with its attempts."),
-        "explain": ("jobs", "Say why a job is not running."),
-        "flows": ("flows", "List flows: how far each is."),
-        "flow": ("flows", "One flow as a tree: show, cancel, retry."),
-        "queues": ("queues", "List queues: depth, age, pauses."),
-        "approvals": ("waits", "List jobs that wait for a person."),
-        "workers": ("look", "List live workers and agents."),
-        "stats": ("look", "Show counters that sum up."),
-        "events": ("look", "Show what became of breakers, limits and budgets."),
-        "audit": ("look", "Show who did what, and why."),
-        "classify": ("classify", "Say what an error means for its job, and why."),
-        "doctor": ("look", "Say what is wrong, or could be."),
-    },
-    "Correct": {
-        "cancel": ("jobs", "Cancel jobs by id or query."),
-        "retry": ("jobs", "Run dead jobs again, by id or query."),
-        "rerun": ("jobs", "Run finished jobs again, as new ones."),
-        "approve": ("waits", "Say yes to what a job asks."),
-        "reject": ("waits", "Say no to what a job asks."),
-        "signal": ("waits", "Give a job the event that it waits for."),
-        "dead": ("dead", "The dead-letter queue: list, show, causes, retry, edit, discard."),
-        "pause": ("queues", "Stop claims of a queue, a task or everything."),
-        "resume": ("queues", "Undo a pause or a drain."),
-        "drain": ("queues", "Refuse new jobs of a queue, a task or everything, and work off the rest."),
-        "limits": ("gates", "Rates, ceilings, budgets: list, set, clear, history."),
-        "breakers": ("gates", "Circuit breakers: list, trip, reset, history."),
-        "retention": ("retention", "How long finished jobs of single queues stay: list, set, clear."),
-        "weights": ("weights", "Shares of queues and tenants: list, set, clear."),
-        "schedules": ("schedules", "What runs at times: list, add, change, pause, run, backfill."),
-    },
-    "Agents": {
-        "claim": ("agents", "Lease one job to an agent."),
-        "heartbeat": ("agents", "Keep a lease."),
-        "complete": ("agents", "Finish a leased job."),
-        "fail": ("agents", "Say that a leased job's attempt failed."),
-        "release": ("agents", "Give a leased job back, unspent."),
-    },
-    "Set up": {
-        "migrate": ("setup", "Create or upgrade the store."),
-        "config": ("setup", "Say which settings are in force, and which source won."),
-        "completion": ("setup", "Print a shell completion script."),
-    },
-}
+ENDING: Final = "limpet COMMAND --help shows options and examples."
 
 
 class Root(click.Group):
     """The `limpet` command: loads subcommands lazily and suggests the nearest name for a wrong one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for section in COMMANDS.values() for name in section if _present(name)]
+        return [name for name in listed() if _present(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _module_of(cmd_name)
+        module = MODULES.get(cmd_name)
         if module is None or not _present(cmd_name):
             return None
         command = getattr(import_module(f"limpet.cli.{module}"), cmd_name)
@@ -84,16 +34,22 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and _module_of(args[0]) is None:
-            raise click.UsageError(
-                f"there is no command {args[0]!r}{suggestion(args[0], self.list_commands(ctx))}", ctx
-            )
+        if args and not args[0].startswith("-") and args[0] not in MODULES:
+            raise click.UsageError(f"there is no command {args[0]!r}{suggestion(args[0], [*MODULES])}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for section, commands in COMMANDS.items():
-            with formatter.section(section):
-                formatter.write_dl([(name, text) for name, (_, text) in commands.items() if _present(name)])
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """All of it on one screen of 80 by 40."""
+        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS] [ARGS]\n\n{inspect.cleandoc(self.help or '')}\n")
+        widest = max(len(names) for lines in SECTIONS.values() for names in lines)
+        for section, lines in SECTIONS.items():
+            formatter.write("\n")
+            label = section
+            for names, text in lines.items():
+                if _present(names):
+                    formatter.write(f"{label:<9} {names:<{widest}}  {text}\n")
+                    label = ""
+        formatter.write(f"\n{ENDING}\n")
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
@@ -104,10 +60,6 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _module_of(name: str) -> str | None:
-    return next((section[name][0] for section in COMMANDS.values() if name in section), None)
-
-
 def _present(name: str) -> bool:
     """The demo is a module of its own that a slim installation may lack."""
     return name != "demo" or importlib.util.find_spec("limpet.cli.demo") is not None
@@ -116,10 +68,8 @@ def _present(name: str) -> bool:
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="limpet", message="%(prog)s %(version)s")
 def limpet() -> None:
-    """A task queue that does not let go of a job. On SQLite; on Redis or PostgreSQL for several machines.
-
-    Every command takes --url (or LIMPET_URL), --namespace and --json.
-    """
+    """A task queue that does not let go of a job: SQLite, Redis or PostgreSQL.
+    Every command takes --url (or LIMPET_URL), --namespace and --json."""
 
 
 def run(words: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from limpet.cli.times import instant_of, job_options, options_of, policy_of, tim
 from limpet.cli.words import Listing, command, complete_schedule, complete_task, json_object
 from limpet.core.errors import UsageError
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import PRIORITIES, priority_text
 from limpet.ops.codes import CONFLICT, OK
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _described(view: ScheduleView) -> list[str]:
         return words
     words.append(f"  task      {view.task} {_json(view.args)}")
     if view.options:
-        words.append(f"  options   {_json(view.options)}")
+        words.append(f"  options   {_options(view.options)}")
     policy = f"overlap {view.overlap}, catch up {view.catch_up}"
     policy += f", jitter {view.jitter_s:g} s" if view.jitter_s else ""
     policy += f", expires in {view.expires_in_s:g} s" if view.expires_in_s else ""
@@ -113,6 +114,14 @@ def _tick(tick: TickView) -> str:
     many = f" with {tick.count - 1:,} before it" if tick.count > 1 else ""
     beside = f"  job {tick.job} is in its way" if tick.job else ""
     return f"{at}  dropped: {tick.why}{many}{beside}"
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    """What was given for its jobs; a priority in words."""
+    shown = dict(options)
+    if "priority" in shown:
+        shown["priority"] = priority_text(PRIORITIES.get(str(shown["priority"]), shown["priority"]))
+    return _json(shown)
 
 
 def _json(value: object) -> str:

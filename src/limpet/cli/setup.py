@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import command
+from limpet.cli.words import Exemplified, command
 from limpet.core.errors import UsageError
 from limpet.stores.base import Migrates, Plan
-from limpet.stores.open import open_store, redacted
+from limpet.stores.open import located, missing_file, open_store, redacted
 
 
 @command("migrate")
@@ -16,7 +18,7 @@ from limpet.stores.open import open_store, redacted
 @click.option("--sql", is_flag=True, help="Print the SQL instead, to be run by hand (PostgreSQL).")
 async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
     """Create the store, or bring an old one up to date. Safe to repeat, and while workers run."""
-    url = redacted(terminal.config.url.value)
+    url, new = terminal.place, missing_file(terminal.config.url.value)
     store = open_store(terminal.openable(create=True), terminal.config.namespace.value)
     name = store.features.name
     try:
@@ -24,7 +26,8 @@ async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
             if plan or sql:
                 raise UsageError(f"{url} ({name}) upgrades itself when it is opened", fix="remove --plan and --sql")
             await store.open()
-            _migrated(terminal, url, name, ())
+            terminal.say_made(new)
+            _migrated(terminal, url, name, (), new)
         elif sql:
             _printed(terminal, url, name, await store.plan())
         elif plan:
@@ -70,9 +73,9 @@ def _planned(terminal: Terminal, url: str, name: str, plan: Plan) -> None:
         terminal.text(f"{url} ({name}) is up to date")
 
 
-def _migrated(terminal: Terminal, url: str, name: str, done: tuple[str, ...]) -> None:
+def _migrated(terminal: Terminal, url: str, name: str, done: tuple[str, ...], made: str | None = None) -> None:
     if terminal.machine:
-        terminal.answer({"url": url, "engine": name, "state": "up to date", "applied": done})
+        terminal.answer({"url": url, "engine": name, "state": "up to date", "applied": done, "made": made})
     else:
         terminal.text(f"{url} ({name}) is up to date")
 
@@ -80,8 +83,8 @@ def _migrated(terminal: Terminal, url: str, name: str, done: tuple[str, ...]) ->
 async def config_body(terminal: Terminal) -> None:
     """Say which settings are in force, and which source won."""
     config = terminal.config
-    shape = {
-        "url": {"value": redacted(config.url.value), "source": config.url.source},
+    shape: dict[str, Any] = {
+        "url": {"value": located(config.url.value), "source": config.url.source},
         "namespace": {"value": config.namespace.value, "source": config.namespace.source},
         "outbox": None
         if config.outbox is None
@@ -93,13 +96,13 @@ async def config_body(terminal: Terminal) -> None:
         terminal.answer(shape)
         return
     for name in ("url", "namespace", "outbox", "app"):
-        setting = getattr(config, name)
-        value = "(none)" if setting is None else setting.value if name == "app" else redacted(setting.value)
-        terminal.text(f"{name:<10} {value}{'' if setting is None else f'  from {setting.source}'}")
-    terminal.text(f"{'file':<10} {config.path or '(none)'}")
+        setting = shape[name]
+        words = "(none)" if setting is None else f"{setting['value']}  from {setting['source']}"
+        terminal.text(f"{name:<10} {words}")
+    terminal.text(f"{'file':<10} {shape['file'] or '(none)'}")
 
 
-@click.command("completion")
+@click.command("completion", cls=Exemplified)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a completion script: eval "$(limpet completion bash)"."""

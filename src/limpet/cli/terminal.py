@@ -18,7 +18,7 @@ import msgspec
 from limpet.config import Config, load_config
 from limpet.core.errors import StoreUnreachable, UsageError
 from limpet.core.text.storable import storable
-from limpet.stores.open import SqliteUrl, open_store, parse_url, redacted
+from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
 
 if TYPE_CHECKING:
     from limpet.ops import Operator
@@ -41,6 +41,11 @@ class Terminal:
     def config(self) -> Config:
         """Every setting with the source that won."""
         return load_config(flag_url=self.flag_url, flag_namespace=self.flag_namespace)
+
+    @property
+    def place(self) -> str:
+        """Where the store of this command is, as people are told."""
+        return located(self.config.url.value)
 
     @cached_property
     def actor(self) -> str:
@@ -65,19 +70,15 @@ class Terminal:
     def openable(self, *, create: bool) -> str:
         """The store's URL, unless opening it would answer from a place where nothing is."""
         url = self.config.url
-        parsed = parse_url(url.value)
-        if not isinstance(parsed, SqliteUrl):
-            return url.value
-        path = parsed.path
-        if path is None:
+        if is_memory(url.value):
             raise UsageError(
                 f"{redacted(url.value)} is a store in memory, which ends with this command",
                 fix="name a file: --url sqlite:///jobs.db",
             )
-        if not create and not os.path.exists(path):
+        if not create and (path := missing_file(url.value)) is not None:
             raise StoreUnreachable(
                 f"there is no store at {path} (url from {url.source})",
-                fix="pass --url or set LIMPET_URL; `limpet migrate` creates one",
+                fix="go to the folder of your app, pass --url or set LIMPET_URL; `limpet migrate` makes a new store",
             )
         return url.value
 
@@ -120,6 +121,11 @@ class Terminal:
             print(msgspec.json.encode({"note": clean(words, keep_lines=True)}).decode(), file=sys.stderr)
         elif not self.json:
             print(clean(words, keep_lines=True), file=sys.stderr)
+
+    def say_made(self, path: str | None) -> None:
+        """Name the file of a store that this command has made: one in the wrong folder is noticed at once then."""
+        if path is not None:
+            self.say(f"made a new store: {path}")
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], shapes: Sequence[Any]) -> None:
         """A list: a table for people, one object holding all for --json, a line each for --jsonl."""

@@ -1,4 +1,4 @@
-"""Commands about jobs that wait: signal, approvals, approve, reject."""
+"""Commands about jobs that wait: signal; approvals (list, approve, reject), approve, reject."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, command, json_value
+from limpet.cli.words import Asking, Listing, command, json_value
 from limpet.core.jobs.ids import id_text
 from limpet.ops.codes import CONFLICT, OK, REFUSED
 
@@ -36,16 +36,21 @@ async def signal_body(terminal: Terminal, id: str, event: str, value: bytes | No
         return _tell(terminal, await waits.signal(await waits.typed(id, task=task), event, given))
 
 
+@click.group(cls=Listing)
+def approvals() -> None:
+    """What jobs ask of people, and the answers."""
+
+
 @click.argument("query", nargs=-1)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="About this number.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
-async def approvals_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
+async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
     """List jobs that wait for a person, those with the nearest end on top; QUERY narrows it."""
-    from limpet.ops.query import parse_query
+    from limpet.ops.query import line_of, parse_query
     from limpet.ops.reason import when_text
     from limpet.ops.shape import asked_shape
 
-    asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=False)
+    asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=False)
     async with terminal.operator() as operator:
         page = await _waits(operator).approvals(asked)
         now_ms = operator.now_ms()
@@ -114,6 +119,8 @@ def _tell(terminal: Terminal, said: Said) -> int:
 
 
 signal = command("signal")(signal_body)
-approvals = command("approvals", lists=True, cls=Asking)(approvals_body)
 approve = command("approve")(approve_body)
 reject = command("reject")(reject_body)
+approvals.add_command(command("list", lists=True, cls=Asking)(list_body))
+approvals.add_command(approve)
+approvals.add_command(reject)

@@ -21,6 +21,7 @@ from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
     from limpet.ops.names import Kind
+    from limpet.stores.base import Store
 
 Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
 
@@ -28,7 +29,19 @@ _CONDITION: Final = re.compile(r"[-!]?[A-Za-z_][\w.]*[:<>=]")
 _NEGATED: Final = re.compile(r"-([A-Za-z_][\w.]*[:<>=].*)", re.DOTALL)
 
 
-class Asking(click.Command):
+class Exemplified(click.Command):
+    """A command whose help ends with two examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from limpet.cli.examples import examples_of
+
+        if examples := examples_of(ctx.command_path.partition(" ")[2]):
+            with formatter.section("Examples"):
+                for example in examples:
+                    formatter.write(f"  {example}\n")  # as it is typed: a wrapped line cannot be copied
+
+
+class Asking(Exemplified):
     """A command whose arguments may be conditions: `-task:noop` is one, not a row of short options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -37,17 +50,10 @@ class Asking(click.Command):
         )
 
 
-class Listing(click.Group):
-    """A group that lists when it is called alone, and suggests the nearest name for a wrong one."""
+class Noun(Exemplified, click.Group):
+    """A group of commands about one thing; suggests the nearest name for a wrong one."""
 
-    alone = "Called alone it lists."
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first = args[0] if args else ""
-        asks = not first or first.startswith("-") or _CONDITION.match(first)
-        if asks and first not in ctx.help_option_names:
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+    alone = ""  # what it does without the name of a command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -59,11 +65,37 @@ class Listing(click.Group):
             raise click.UsageError(words, ctx)
         return super().resolve_command(ctx, args)
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.commands]  # as they were declared
 
-class Showing(click.Group):
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        if self.alone:
+            formatter.write(f"  {self.alone}\n")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(200)) for name, each in self.commands.items()])
+
+
+class Listing(Noun):
+    """A group that lists when it is called alone."""
+
+    alone = "Called alone it lists; then the options are those of `list`."
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        asks = not first or first.startswith("-") or _CONDITION.match(first)
+        if asks and first not in ctx.help_option_names:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+class Showing(Noun):
     """A group that shows what it is called with, unless that is one of its commands."""
 
-    alone = "With an ID alone it shows."
+    alone = "With an ID alone it shows; then the options are those of `show`."
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -141,7 +173,7 @@ def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
 
 
 def command(
-    name: str, *, lists: bool = False, cls: type[click.Command] = click.Command
+    name: str, *, lists: bool = False, cls: type[click.Command] = Exemplified
 ) -> Callable[[Body], click.Command]:
     """Declare a command with the options that all commands share; its body is async and gets a Terminal."""
 
@@ -185,6 +217,18 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.propagate = before
+
+
+def since_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that asks for the newest part of a list; `text` says what is compared."""
+    return click.option("--since", metavar="TIME", help=f"{text} since then: 1h (ago), or 2026-11-19T08:00Z.")
+
+
+async def instant(store: Store, since: str | None) -> int:
+    """The instant that --since names; 0 without it."""
+    from limpet.ops.since import since_ms
+
+    return 0 if since is None else await since_ms(store, since)
 
 
 def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:

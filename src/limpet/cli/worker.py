@@ -16,7 +16,7 @@ from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import text_of_ms, to_ms
 from limpet.ops.codes import OK, REFUSED
-from limpet.stores.open import redacted
+from limpet.stores.open import located, redacted
 
 if TYPE_CHECKING:
     from limpet.core.jobs.view import Retention
@@ -191,7 +191,8 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
             {
                 "version": __version__,
                 "app": reference,
-                "url": redacted(answer.url),
+                "url": located(answer.url),
+                "made": answer.made,
                 "namespace": answer.namespace,
                 "queues": queues,
                 "tasks": list(answer.tasks),
@@ -207,10 +208,11 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         plural = "process" if settings.processes == 1 else "processes"
         terminal.say(f"limpet {__version__} worker {os.getpid()}: {reference}")
         terminal.say(f"  tasks   {', '.join(sorted(answer.tasks))}")
-        terminal.say(f"  store   {redacted(answer.url)}, namespace {answer.namespace}")
+        terminal.say(f"  store   {located(answer.url)}, namespace {answer.namespace}")
         terminal.say(f"  queues  {', '.join(queues)}")
         terminal.say(f"  slots   {settings.processes} {plural}, each with {_places(worker, answer, reserve)}")
         terminal.say(f"  grace   {text_of_ms(worker.grace_ms)}")
+        terminal.say_made(answer.made)
     for finding in worst(answer.findings):
         terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""), keep=True)
 

@@ -13,7 +13,7 @@ from limpet.client.bridge import Bridge
 from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
-from limpet.client.handle import Explain, Explained, JobHandle
+from limpet.client.handle import Explain, JobHandle
 from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_early
 from limpet.client.options import CallOptions
 from limpet.client.producer import Connection, Producer
@@ -26,6 +26,7 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.options import refuse_waiting
+from limpet.core.records.explanation import Explanation
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import decode_json
@@ -90,7 +91,7 @@ class Client:
         """The store of this process."""
         return self._connection.store
 
-    async def explain(self, id: bytes) -> Explained:
+    async def explain(self, id: bytes) -> Explanation:
         """Why a job is where it is."""
         return await self._explain(self.store, id)
 

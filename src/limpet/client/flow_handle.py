@@ -9,13 +9,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from limpet.client.handle import Desk, JobHandle, instant, value_of
+from limpet.client.handle import Desk, JobHandle, value_of
 from limpet.core.errors import InvalidOption, JobError, JobNotFound, ResultTimeout
 from limpet.core.flows.flow import FlowGraph, FlowNode
 from limpet.core.flows.refs import Refers, Spread
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import JobView
+from limpet.core.records.record import moment
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
 
@@ -192,9 +193,9 @@ class NodeStatus(Struct, frozen=True):
             run=node.run,
             after=tuple(parent.name for parent in graph.parents(node)),
             error=view.reason or None if view.state is not State.succeeded else None,
-            enqueued_at=instant(view.enqueued_at_ms),
-            started_at=None if view.claimed_at_ms is None else instant(view.claimed_at_ms),
-            finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
+            enqueued_at=moment(view.enqueued_at_ms),
+            started_at=None if view.claimed_at_ms is None else moment(view.claimed_at_ms),
+            finished_at=None if view.finished_at_ms is None else moment(view.finished_at_ms),
         )
 
 
@@ -225,7 +226,7 @@ class FlowStatus(Struct, frozen=True):
             counts={state: graph.counts[state] for state in STATES if state in graph.counts},
             done=graph.done,
             total=graph.total,
-            enqueued_at=instant(graph.enqueued_at_ms),
+            enqueued_at=moment(graph.enqueued_at_ms),
             nodes=tuple(NodeStatus.of(graph, node) for node in graph.nodes),
         )
 

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
-import msgspec
-from msgspec import Struct
-
+from limpet.client.bridge import Bridge
 from limpet.core.errors import JobCancelled, JobDead, JobNotFound
 from limpet.core.flows.refs import Refers
-from limpet.core.flows.steps import check_event, encode_value, too_many_events, waits_of
-from limpet.core.gate import FOREVER_MS
+from limpet.core.flows.steps import check_event, encode_value, too_many_events
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Note, Signal
+from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
-from limpet.core.limits.spending import public_spent, spent_of
+from limpet.core.records.explanation import Explanation
+from limpet.core.records.job import JobRecord
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-class Explained(Protocol):
-    """Why a job is where it is: reasons as data, `str()` in words."""
-
-    @property
-    def reasons(self) -> Sequence[Any]:
-        """The reasons, most important first."""
 
 
 class Desk(Protocol):
@@ -41,64 +30,15 @@ class Desk(Protocol):
     def store(self) -> Store:
         """The store of this process."""
 
-    async def explain(self, id: bytes) -> Explained:
+    async def explain(self, id: bytes) -> Explanation:
         """Why the job is where it is."""
+
+    @property
+    def bridge(self) -> Bridge:
+        """How code without an event loop waits."""
 
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A stored result as the value it stands for."""
-
-
-class Progress(Struct, frozen=True):
-    """How far a running job says it is."""
-
-    done: float
-    total: float | None = None
-    message: str = ""
-
-
-class JobStatus(Struct, frozen=True):
-    """A job at one instant. `state` is one of the seven words, `attempt` counts from 1 (0 = never started)."""
-
-    id: str
-    task: str
-    queue: str
-    state: State
-    attempt: int
-    lost: int
-    progress: Progress | None
-    error: str | None  # what the last failure or cancellation said; None once it has succeeded
-    cancel_requested: bool
-    tags: tuple[str, ...]
-    enqueued_at: datetime
-    due_at: datetime | None  # None: not before the event that it waits for
-    started_at: datetime | None
-    finished_at: datetime | None
-    flow: str | None = None  # the id of the flow that it is a part of
-    waits_for: tuple[str, ...] = ()  # the events that a suspended job waits for
-    spent: dict[str, float] = {}  # what it says it has cost, by unit, over all attempts; dollars of "usd"
-
-    @classmethod
-    def of(cls, view: JobView) -> JobStatus:
-        """The public face of a stored job."""
-        return cls(
-            id=id_text(view.id),
-            task=view.lane.task,
-            queue=view.lane.queue,
-            state=view.state,
-            attempt=view.attempt,
-            lost=view.lost,
-            progress=_progress_of(view.notes),
-            error=_error_of(view),
-            cancel_requested=view.cancel_requested,
-            tags=view.tags,
-            enqueued_at=instant(view.enqueued_at_ms),
-            due_at=None if view.due_at_ms >= FOREVER_MS else instant(view.due_at_ms),
-            started_at=None if view.claimed_at_ms is None else instant(view.claimed_at_ms),
-            finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
-            flow=None if view.flow is None else id_text(view.flow),
-            waits_for=_events_of(view),
-            spent=public_spent(spent_of(view.notes)),
-        )
 
 
 class JobHandle(Refers, Generic[R_co]):
@@ -134,12 +74,12 @@ class JobHandle(Refers, Generic[R_co]):
         """The job's id: uuid7 text."""
         return id_text(self._raw)
 
-    async def status(self) -> JobStatus:
+    async def status(self) -> JobRecord:
         """The job as it is now; JobNotFound when it is not stored (never was, or pruned)."""
         (view,) = await self._desk.store.get([self._raw])
         if view is None:
             raise self._not_found()
-        return JobStatus.of(view)
+        return JobRecord.of(view)
 
     async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the job to finish and answer its value, rebuilt from the task's return annotation.
@@ -162,6 +102,22 @@ class JobHandle(Refers, Generic[R_co]):
             raise self._not_found()
         return answer
 
+    def status_sync(self) -> JobRecord:
+        """`status` for code without an event loop; inside one it raises WrongContext, as the next three do."""
+        return self._desk.bridge.run(self.status(), instead="await .status()")
+
+    def result_sync(self, timeout: float | None = None) -> R_co:
+        """`result` for code without an event loop."""
+        return self._desk.bridge.run(self.result(timeout), instead="await .result()")
+
+    def cancel_sync(self, reason: str = "", *, force: bool = False) -> Literal["cancelled", "cancelling", "finished"]:
+        """`cancel` for code without an event loop."""
+        return self._desk.bridge.run(self.cancel(reason, force=force), instead="await .cancel()")
+
+    def explain_sync(self) -> Explanation:
+        """`explain` for code without an event loop."""
+        return self._desk.bridge.run(self.explain(), instead="await .explain()")
+
     async def signal(self, event: str, value: object = None) -> Literal["woken", "kept", "already", "finished"]:
         """Give the job an event that it waits for, or will wait for (`current_job().wait_for(event)`).
 
@@ -176,7 +132,7 @@ class JobHandle(Refers, Generic[R_co]):
             raise too_many_events(self.id)
         return answer
 
-    async def explain(self) -> Explained:
+    async def explain(self) -> Explanation:
         """Why the job is not running, in words (`str()`) and as data (`.reasons`)."""
         return await self._desk.explain(self._raw)
 
@@ -220,31 +176,5 @@ async def value_of(desk: Desk, view: JobView) -> Any:
 class Explain(Protocol):
     """How the app answers `explain`: the client asks, another room knows."""
 
-    def __call__(self, store: Store, id: bytes) -> Awaitable[Explained]:
+    def __call__(self, store: Store, id: bytes) -> Awaitable[Explanation]:
         """Why the job is where it is."""
-
-
-def _error_of(view: JobView) -> str | None:
-    if view.state is State.succeeded:
-        return None  # what failed on the way is kept with its attempts
-    if view.error_type:
-        return f"{view.error_type}: {view.reason}"
-    return view.reason or None
-
-
-def _events_of(view: JobView) -> tuple[str, ...]:
-    if view.state is not State.scheduled:
-        return ()
-    return tuple(waiting.event for waiting in waits_of(view.notes, view.due_at_ms))
-
-
-def _progress_of(notes: Sequence[Note]) -> Progress | None:
-    for note in reversed(notes):
-        if note.kind == "progress":
-            return msgspec.json.decode(note.body, type=Progress)
-    return None
-
-
-def instant(at_ms: int) -> datetime:
-    """The public form of an instant."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

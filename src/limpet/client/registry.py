@@ -54,7 +54,10 @@ async def publish_retention(store: Store, said: Mapping[str, States], served: Co
 
 
 class Registry:
-    """What the code of an app declares: tasks, queues and schedules, each name once."""
+    """What the code of an app declares: tasks, queues and schedules, each name once.
+
+    `specs` has each task also under its former names.
+    """
 
     def __init__(self, client: Client, specs: dict[str, TaskSpec], max_payload: int, max_result: int) -> None:
         self._client = client
@@ -72,14 +75,29 @@ class Registry:
         if isinstance(queue, Queue):
             self.declare_queue(queue)
         spec = TaskSpec.declare(fn, self.queues, **sized)
-        if spec.name in self.specs:
-            raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
+        for name in (spec.name, *spec.aliases):
+            self._refuse_taken(name, spec)
         check_agreement(spec, self.specs.values())
         self._client.check_queue(spec.queue)
         kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask
         self.specs[spec.name] = spec
+        self.specs.update((twin.name, twin) for twin in spec.under_aliases())
         task = self.tasks[spec.name] = kind(self._client, spec, PLAIN)
         return task
+
+    def _refuse_taken(self, name: str, spec: TaskSpec) -> None:
+        known = self.specs.get(name)
+        if known is None:
+            return
+        if name == spec.name == known.name and known.alias_of is None:
+            raise InvalidTask(f"the app has a task {name!r} already", fix="give one of them another name=")
+        other = known.alias_of or known.name
+        if name == spec.name:
+            raise InvalidTask(f"{name!r} is an alias of the task {other!r}", fix="give this task another name=")
+        what = f"an alias of the task {other!r}" if known.alias_of else "another task"
+        raise InvalidTask(
+            f"aliases= of {spec.name!r} holds {name!r}, which is {what}", fix="a name belongs to one task: leave it out"
+        )
 
     def declare_queue(self, queue: Queue) -> None:
         """A queue that the app lists, or that a task names: declared twice it must be the same."""
@@ -106,7 +124,7 @@ class Registry:
                 )
             spec = task.spec
             raw, _ = spec.signature.encode(spec.signature.bind_named(args), max_bytes=spec.max_payload_bytes)
-            schedule = Schedule.declare(when, task=spec.name, name=name, args=raw, options=options)
+            schedule = Schedule.declare(when, task=spec.name, name=name or spec.scope, args=raw, options=options)
             check_fits(schedule, spec)
             if "queue" in options:
                 self._client.check_queue(options["queue"])

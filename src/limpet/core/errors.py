@@ -34,6 +34,12 @@ class InvalidOption(UsageError):
     code = "invalid_option"
 
 
+class ImportFailed(UsageError):
+    """A module of the app cannot be imported; the message shows where, in frames of the app."""
+
+    code = "import_failed"
+
+
 class InvalidArguments(UsageError):
     """The arguments do not fit the task's signature."""
 

@@ -1,14 +1,13 @@
 """Asks about work and corrects it: one operator API under every face."""
 
+from limpet.core.records.explanation import Explanation, Reason
 from limpet.ops.agents import Agents, LeaseAnswer
 from limpet.ops.bulk import BulkReport
 from limpet.ops.calendar import NextRun, ScheduleView, TickView
-from limpet.ops.explain import Explanation
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
-from limpet.ops.reason import Reason
 from limpet.ops.schedule_runs import Backfill
 from limpet.ops.schedules import Schedules
 from limpet.ops.waits import Waits

@@ -17,15 +17,37 @@ async def declared_tasks(store: Store) -> list[Declaration]:
 
 
 async def live_tasks(store: Store) -> list[Declaration]:
-    """Those of them that a live worker serves."""
+    """Those of them that a live worker serves, each once, by its name today."""
     serves = [session.serves for session in await store.sessions()]
     if not serves:
         return []
     return [
         task
         for task in await declared_tasks(store)
-        if any(each.tasks is None or task.name in each.tasks for each in serves)
+        if task.alias_of is None and any(each.tasks is None or task.name in each.tasks for each in serves)
     ]
+
+
+async def task_names(store: Store, name: str) -> tuple[str, ...]:
+    """All names of the task that has this one: the first is the scope of its gates."""
+    for task in await declared_tasks(store):
+        if task.name == name and task.aliases:
+            return (*task.aliases, task.alias_of or task.name)
+    return (name,)
+
+
+async def meant_gate(store: Store, gate: str) -> str:
+    """The gate that is meant by a key: all names of a task share one, and one breaker that is called after it."""
+    kind, _, name = gate.partition(":")
+    if kind not in ("task", "breaker"):
+        return gate
+    scope = (await task_names(store, name))[0]
+    if kind == "breaker" and not any(
+        task.name == name and task.breaker is not None and task.breaker.key == f"breaker:{scope}"
+        for task in await declared_tasks(store)
+    ):
+        return gate
+    return f"{kind}:{scope}"
 
 
 async def declared_gates(store: Store) -> list[Gate]:

@@ -19,15 +19,18 @@ async def latest(
     wanted: Callable[[Entry], bool] = lambda entry: True,
     *,
     log: Literal["audit", "event"] = "event",
+    since_ms: int = 0,
 ) -> list[Entry]:
-    """The newest lines of a log that are wanted, oldest first."""
+    """The newest lines of a log that are wanted, oldest first; none from before `since_ms`."""
     found: list[Entry] = []
     until = await last_seq(store, log)
     while until > 0 and len(found) < limit:
-        since = max(0, until - _PAGE)
-        page = [entry for entry in await store.read(log, since, _PAGE) if entry.seq <= until]
-        found = [entry for entry in page if wanted(entry)] + found
-        until = since
+        after = max(0, until - _PAGE)
+        page = [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
+        found = [entry for entry in page if entry.at_ms >= since_ms and wanted(entry)] + found
+        if page and page[0].at_ms < since_ms:
+            break
+        until = after
     return found[-limit:]
 
 

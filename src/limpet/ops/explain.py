@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from limpet.core.flows.steps import APPROVAL, SLEEP, Waiting, waits_of
@@ -12,29 +11,14 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
+from limpet.core.records.explanation import Explanation, Reason
+from limpet.core.records.record import instant
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.gate_reasons import gate_reasons
 from limpet.ops.position import position
-from limpet.ops.reason import Reason, ago, instant, when_words
+from limpet.ops.reason import ago, when_words
 
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a job is where it is; `str()` says it in words, most decisive reason first."""
-
-    id: str
-    state: State
-    task: str
-    queue: str
-    reasons: tuple[Reason, ...]
-
-    def __str__(self) -> str:
-        head = f"Job {self.id} ({self.task}, queue {self.queue}) is {self.state.value}"
-        if len(self.reasons) == 1:
-            return f"{head}: {self.reasons[0].text}."
-        return "\n".join([f"{head}:", *(f"  - {reason.text}" for reason in self.reasons)])
 
 
 def explain(
@@ -58,7 +42,7 @@ def explain(
         reasons = _running(view, sessions, now_ms)
     else:
         reasons = _waiting(standing, attempts, sessions, urgent, executor, now_ms)
-    return Explanation(id_text(view.id), view.state, view.lane.task, view.lane.queue, tuple(reasons))
+    return Explanation.of(view, reasons)
 
 
 def _finished(view: JobView, attempts: Sequence[AttemptView]) -> Iterator[Reason]:

@@ -21,9 +21,11 @@ from limpet.core.jobs.view import JobView
 from limpet.core.limits.budget import base_of, raising, this
 from limpet.core.limits.period import Period, ends_ms
 from limpet.core.limits.unit import amount_text, public_amount, public_unit
+from limpet.core.records.explanation import Reason
+from limpet.core.records.record import instant
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.core.text.event_text import percent_text
-from limpet.ops.reason import Reason, ago, instant, when_text, when_words
+from limpet.ops.reason import ago, when_text, when_words
 
 
 def gate_reasons(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:

@@ -22,6 +22,12 @@ class UnknownName(UsageError):
     code = "unknown_name"
 
 
+class UnknownTask(UsageError):
+    """The app at hand declares no task of that name."""
+
+    code = "unknown_task"
+
+
 async def known_names(store: Store, kind: Kind) -> set[str]:
     """Every name of that kind that jobs, gates, live workers or published tasks mention."""
     names = {gate.key.partition(":")[2] for gate in await store.gates(f"{kind}:")}

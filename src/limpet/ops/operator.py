@@ -27,14 +27,15 @@ from limpet.core.jobs.view import (
     QueueView,
 )
 from limpet.core.limits.budget import base_of
+from limpet.core.records.explanation import Explanation
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
-from limpet.ops.declared import declared_gates, declared_queues, declared_rule, with_declared
+from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, with_declared
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
-from limpet.ops.explain import Explanation, explain
+from limpet.ops.explain import explain
 from limpet.ops.limits import (
     LimitChange,
     Waiters,
@@ -59,6 +60,7 @@ from limpet.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
 _DEAD = frozenset({State.dead})
+MOST_CAUSES = 10_000  # that a store keeps apart
 
 
 class Operator:
@@ -114,9 +116,11 @@ class Operator:
             executor=await executor_of(self.store, found.view),
         )
 
-    async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
-        """Dead jobs grouped by what killed them."""
-        return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
+    async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseView]:
+        """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
+        queue = None if queue is None else checked_text(queue, what="queue")
+        found = await self.store.causes(queue, MOST_CAUSES if since_ms else limit)
+        return [cause for cause in found if cause.last_at_ms >= since_ms][:limit]
 
     async def queues(self) -> list[QueueView]:
         """Every queue: queues with jobs now or before, and queues of live workers."""
@@ -166,25 +170,25 @@ class Operator:
     async def _gates(self) -> list[Gate]:
         return await with_declared(self.store, await all_gates(self.store))
 
-    async def events(self, limit: int = 100) -> list[Entry]:
+    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
-        return await latest(self.store, limit)
+        return await latest(self.store, limit, since_ms=since_ms)
 
-    async def breaker_history(self, breaker: str | None = None, limit: int = 100) -> list[Entry]:
+    async def breaker_history(self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """When a breaker opened and closed, or all of them did; the event log's retention bounds it."""
         gates = None if breaker is None else frozenset({breaker_gate_key(breaker)})
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)))
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)), since_ms=since_ms)
 
-    async def limit_history(self, key: str | None = None, limit: int = 100) -> list[Entry]:
+    async def limit_history(self, key: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """When a limit was held back or shut and its budgets ran out, or those of all limits."""
         gates = None if key is None else keys_of_limit(limit_gate_key(key))
         kinds = ("limit.", "budget.") if key is None else ()
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds))
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds), since_ms=since_ms)
 
-    async def audit(self, after: int | None = None, limit: int = 100) -> list[Entry]:
+    async def audit(self, after: int | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
         """The newest lines of the audit log, or the first ones after a seq; oldest first."""
         if after is None:
-            return await latest(self.store, limit, log="audit")
+            return await latest(self.store, limit, log="audit", since_ms=since_ms)
         return await self.store.read("audit", after, limit)
 
     async def doctor(self) -> list[Finding]:
@@ -422,7 +426,7 @@ class Operator:
 
         A pause without a reason leaves one that is there as it is; with a reason it takes its place.
         """
-        await self._met(key, new=new)
+        key = await self._met(key, new=new)
         before = await gate_of(self.store, key)
         if before is not None and before.paused is not None and not reason:
             return before
@@ -431,14 +435,14 @@ class Operator:
 
     async def resume(self, key: str, *, reason: str = "") -> Gate:
         """Undo a pause or a drain."""
-        await self._met(key, new=False)
+        key = await self._met(key, new=False)
         return await self._change(GateChange(key, resume=True), "resume", reason)
 
     async def drain(self, key: str, *, reason: str = "") -> Gate:
         """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
         if key.partition(":")[0] not in ("all", "queue", "task"):
             raise InvalidOption(f"{key!r} cannot be drained", fix="all, queue:NAME or task:NAME")
-        await self._met(key, new=False)
+        key = await self._met(key, new=False)
         return await self._change(GateChange(key, drain=True), "drain", reason)
 
     async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
@@ -446,22 +450,22 @@ class Operator:
 
         Answers the gates that changed: the limit's own, one for each bucket, one for each budget.
         """
-        gate = limit_gate_key(key)
-        await self._met(gate, new=new)
+        gate = await self._met(limit_gate_key(key), new=new)
         asked = await change.rules(self.store, gate)
         changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
         return await self._change_all(changes, "limit.set", reason)
 
     async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
         """What `set_limit` would set."""
-        return [rule for rule, _ in await change.rules(self.store, limit_gate_key(key))]
+        gate = await meant_gate(self.store, limit_gate_key(key))
+        return [rule for rule, _ in await change.rules(self.store, gate)]
 
     async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
         """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
 
         If no operator has set it, forget a declaration that is no longer in the code.
         """
-        gate = limit_gate_key(key)
+        gate = await meant_gate(self.store, limit_gate_key(key))
         found = await gates_of_limit(self.store, gate)
         if not found:
             await self._met(gate, new=False)
@@ -470,8 +474,7 @@ class Operator:
 
     async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
-        gate = f"breaker:{breaker}"
-        await self._met(gate, new=new)
+        gate = await self._met(f"breaker:{breaker}", new=new)
         declared = None if await gate_of(self.store, gate) else await declared_rule(self.store, gate)
         trip_ms = FOREVER_MS if for_ms is None else for_ms
         change = GateChange(gate, rule=declared, declared=declared is not None, trip_ms=trip_ms)
@@ -479,8 +482,7 @@ class Operator:
 
     async def reset(self, breaker: str, *, reason: str = "") -> Gate:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
-        gate = breaker_gate_key(breaker)
-        await self._met(gate, new=False)
+        gate = await self._met(breaker_gate_key(breaker), new=False)
         return await self._change(GateChange(gate, reset=True), "reset", reason)
 
     async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
@@ -498,8 +500,8 @@ class Operator:
         await self.store.append(entries)
         return tuple(gates)
 
-    async def _met(self, gate: str, *, new: bool) -> None:
-        """Refuse a gate that nothing uses, which is most likely a typing error."""
+    async def _met(self, gate: str, *, new: bool) -> str:
+        """The gate that is meant; one that nothing uses is refused, since that is most likely a typing error."""
         kind, _, name = gate.partition(":")
         if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
             raise InvalidOption(
@@ -507,5 +509,7 @@ class Operator:
                 fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME",
             )
         checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
+        meant = await meant_gate(self.store, gate)
         if not new and kind != "all":
-            await require(self.store, cast(Kind, kind), name)
+            await require(self.store, cast(Kind, kind), meant.partition(":")[2])
+        return meant

@@ -12,9 +12,9 @@ from limpet.core.jobs.job import URGENT
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Inspection, JobView, Page, Query, Term
+from limpet.core.records.explanation import Reason
 from limpet.core.text.duration import text_of_ms
 from limpet.ops.declared import declared_tasks
-from limpet.ops.reason import Reason
 from limpet.stores.base import Store
 
 MOST_URGENT: Final = 1_000  # ready jobs of more urgent priorities that are counted

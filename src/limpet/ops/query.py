@@ -1,9 +1,10 @@
-"""Decides what a line of the query language means: `state:dead queue:mail task:send_* age>1h -task:noop`."""
+"""Decides what a line of the query language means: `state:dead task:send_* args.amount>100 finished<1h timeout`."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, cast
 
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.jobs.job import LEAST_URGENT, PRIORITIES
@@ -12,11 +13,12 @@ from limpet.core.jobs.view import Compare, Query, Term
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
+from limpet.stores.match import number_of
 
-TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "tenant", "tag", "error", "cause", "unique", "flow"})
-NUMBER_FIELDS: Final = frozenset({"priority", "attempt", "lost", "age"})
-FIELDS: Final = ("state", *sorted(TEXT_FIELDS), *sorted(NUMBER_FIELDS), "args.<path>")
-EXAMPLE: Final = "state:dead queue:mail task:send_* args.user.id:42 age>1h -task:noop"
+TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "tenant", "tag", "error", "word", "cause", "unique", "flow"})
+NUMBER_FIELDS: Final = frozenset({"priority", "attempt", "lost"})
+TIME_FIELDS: Final = frozenset({"age", "finished", "started", "due"})
+FIELDS: Final = ("state", *sorted(TEXT_FIELDS), *sorted(NUMBER_FIELDS), *sorted(TIME_FIELDS), "args.<path>")
 
 # "!" is the same as "-": a shell command line cannot start a word with "-" without looking like an option.
 _CONDITION: Final = re.compile(
@@ -25,6 +27,20 @@ _CONDITION: Final = re.compile(
         (?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)""",
     re.VERBOSE,
 )
+# A word without a field. Quotes make one of anything.
+_PLAIN: Final = r'[^\s":<>=!-][^\s":<>=]*'
+_WORD: Final = re.compile(rf"""\s*(?P<no>[-!]?)(?P<word>"(?:[^"\\]|\\.)*"|{_PLAIN})(?=\s|$)""")
+_HEAD: Final = re.compile(r'[-!]?[^\s:<>="!-][^\s:<>="]*(?::?(?:<=|>=|<|>)|:|=)')
+# What people call a field before they know its name here.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("name", "type", "function", "func"), "task"),
+    **dict.fromkeys(("created", "enqueued", "submitted"), "age"),
+    **dict.fromkeys(("ended", "succeeded", "failed", "completed"), "finished"),
+    **dict.fromkeys(("exception", "message", "reason"), "error"),
+    **dict.fromkeys(("retries", "tries", "attempts"), "attempt"),
+    **dict.fromkeys(("eta", "scheduled"), "due"),
+    "status": "state",
+}
 _STATE_WORDS: Final = {**{state.value: frozenset({state}) for state in STATES}, **GROUPS}
 
 
@@ -36,6 +52,8 @@ class InvalidQuery(UsageError):
 
 def parse_query(text: str, *, limit: int = 50, cursor: str | None = None, newest_first: bool = True) -> Query:
     """The query that `text` means; all conditions must hold, and a comma between states means either.
+
+    A word without a field is looked for in the task's name and in the error.
 
     >>> parse_query("state:dead,cancelled attempt>=3 -task:noop").terms[1]
     Term(field='task', value='noop', op='=', negated=True)
@@ -62,16 +80,46 @@ def query_text(query: Query) -> str:
     """The line that means `query`, as the audit log keeps it."""
     words = [] if query.states is None else ["state:" + ",".join(s.value for s in STATES if s in query.states)]
     for term in query.terms:
-        value = f"{term.value}ms" if term.field == "age" else term.value
+        sign = "-" if term.negated else ""
+        if term.field == "word":
+            words.append(sign + (term.value if re.fullmatch(_PLAIN, term.value) else _quoted(term.value)))
+            continue
+        value = f"{term.value}ms" if term.field in TIME_FIELDS else term.value
         if not value or re.search(r'[\s"]|^[<>]', value):
-            value = '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
-        words.append(f"{'-' if term.negated else ''}{term.field}{':' if term.op == '=' else term.op}{value}")
+            value = _quoted(value)
+        words.append(f"{sign}{term.field}{':' if term.op == '=' else term.op}{value}")
     return " ".join(words)
+
+
+def line_of(words: Iterable[str]) -> str:
+    """The line that the words of a command line mean: a shell has taken the quotes off error:"not found".
+
+    >>> line_of(["state:dead", "error:not found", "connection reset"])
+    'state:dead error:"not found" "connection reset"'
+    """
+    return " ".join(map(_requoted, words))
 
 
 def looks_like_query(word: str) -> bool:
     """True when `word` is a condition rather than a job id."""
     return _CONDITION.match(word) is not None
+
+
+def _requoted(word: str) -> str:
+    parts = word.split()
+    if len(parts) < 2 or '"' in word or all(map(looks_like_query, parts)):
+        return word
+    head = _HEAD.match(word)
+    at = 0 if head is None else head.end()
+    return word[:at] + _quoted(word[at:])
+
+
+def _quoted(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
 
 
 def _conditions(text: str) -> list[tuple[bool, str, Compare, str]]:
@@ -80,25 +128,35 @@ def _conditions(text: str) -> list[tuple[bool, str, Compare, str]]:
     while text[at:].strip():
         match = _CONDITION.match(text, at)
         if match is None:
-            word = text[at:].split()[0]
-            raise InvalidQuery(
-                f"{word!r} is not a condition",
-                fix=f'write field:value, such as error:{word.strip(chr(34)) or "Timeout"}; quote spaces: error:"a b"',
-            )
+            match = _word(text, at)
+            found.append((bool(match["no"]), "word", "=", _unquoted(match["word"])))
+        else:
+            found.append((bool(match["no"]), match["field"], _sign(match["op"]), _value(match)))
         at = match.end()
-        sign = match["op"]
-        op: Compare = "="
-        for known in ("<=", ">=", "<", ">"):
-            if sign.endswith(known):
-                op = known
-                break
-        value = match["value"]
-        if value.startswith('"'):
-            value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        elif not value:
-            raise InvalidQuery(f"{match[0].strip()!r} has no value", fix='write field:value, or field:"" for empty')
-        found.append((bool(match["no"]), match["field"], op, value))
     return found
+
+
+def _word(text: str, at: int) -> re.Match[str]:
+    match = _WORD.match(text, at)
+    if match is None:
+        shown = text[at:].split()[0]
+        raise InvalidQuery(
+            f"{shown!r} is not a condition",
+            fix=f'write field:value, such as error:{shown.strip(chr(34)) or "Timeout"}; quote spaces: error:"a b"',
+        )
+    if match["word"] == '""':
+        raise InvalidQuery('"" is not a word', fix='write a part of a task or an error: timeout, "not found"')
+    return match
+
+
+def _sign(sign: str) -> Compare:
+    return cast(Compare, sign.lstrip(":") or "=")
+
+
+def _value(match: re.Match[str]) -> str:
+    if not match["value"]:
+        raise InvalidQuery(f"{match[0].strip()!r} has no value", fix='write field:value, or field:"" for empty')
+    return _unquoted(match["value"])
 
 
 def _states(op: Compare, value: str) -> frozenset[State]:
@@ -114,31 +172,46 @@ def _states(op: Compare, value: str) -> frozenset[State]:
 
 
 def _term(field: str, op: Compare, value: str, *, negated: bool) -> Term:
+    if field in TEXT_FIELDS and op == "=":
+        return Term(field, value, op, negated)
     if field.startswith("args."):
-        if not field.removeprefix("args.").strip("."):
-            raise InvalidQuery("args. needs a path", fix="name the argument: args.user.id:42")
-        if op != "=":
-            raise InvalidQuery(f"arguments can be matched, not compared with {op}", fix=f"write {field}:{value}")
-        return Term(field, value, op, negated)
+        return _argument(field, op, value, negated=negated)
     if field in TEXT_FIELDS:
-        if op != "=":
-            raise InvalidQuery(
-                f"{field} cannot be compared with {op}", fix=f"write {field}:{value}; * matches anything"
-            )
-        return Term(field, value, op, negated)
+        raise InvalidQuery(f"{field} cannot be compared with {op}", fix=f"write {field}:{value}; * matches anything")
     if field in NUMBER_FIELDS:
-        return Term(field, _number(field, op, value), op, negated)
-    raise InvalidQuery(f"{field!r} is not a field", fix=did_you_mean(field, list(FIELDS)))
+        return Term(field, _number(field, value), op, negated)
+    if field in TIME_FIELDS:
+        return Term(field, _time(field, op, value), op, negated)
+    meant = _ELSEWHERE.get(field.lower())
+    raise InvalidQuery(
+        f"{field!r} is not a field",
+        fix=f"did you mean {meant!r}?" if meant else did_you_mean(field, list(FIELDS)),
+    )
 
 
-def _number(field: str, op: Compare, value: str) -> str:
-    if field == "age":
-        if op == "=":
-            raise InvalidQuery("an age is never exact", fix=f"write age>{value} or age<{value}")
-        try:
-            return str(to_ms(value, what="age"))
-        except LimpetError as error:
-            raise InvalidQuery(f"{value!r} is not an age", fix="write age>5m, age>1h30m or age<2d") from error
+def _argument(field: str, op: Compare, value: str, *, negated: bool) -> Term:
+    if not field.removeprefix("args.").strip("."):
+        raise InvalidQuery("args. needs a path", fix="name the argument: args.user.id:42")
+    if op != "=" and number_of(value) is None:
+        raise InvalidQuery(
+            f"{field}{op} compares numbers, and {value!r} is not one",
+            fix=f"write {field}{op}5, or {field}:{value} for this text",
+        )
+    return Term(field, value, op, negated)
+
+
+def _time(field: str, op: Compare, value: str) -> str:
+    if op == "=":
+        raise InvalidQuery(f"{field} is never exact", fix=f"write {field}>{value} or {field}<{value}")
+    try:
+        return str(to_ms(value, what=field))
+    except LimpetError as error:
+        raise InvalidQuery(
+            f"{field}{op} takes a duration, not {value!r}", fix=f"write {field}>5m, {field}>1h30m or {field}<2d"
+        ) from error
+
+
+def _number(field: str, value: str) -> str:
     if field == "priority" and value.lower() in PRIORITIES:
         return str(PRIORITIES[value.lower()])
     if not re.fullmatch(r"\d{1,18}", value):

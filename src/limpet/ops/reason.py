@@ -1,28 +1,9 @@
-"""One reason why a job is not running, and how instants are said in it."""
+"""Decides how instants are said in the reasons why a job is not running."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-
 from limpet.core.gate import FOREVER_MS
 from limpet.core.text.duration import iso, text_of_ms
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One cause: a stable `code`, a sentence, the instant it ends by itself (if it does), and the facts."""
-
-    code: str
-    text: str
-    until: datetime | None = None
-    data: Mapping[str, object] = field(default_factory=dict)
-
-
-def instant(ms: int | None) -> datetime | None:
-    """The public form of an instant; None for one that never comes."""
-    return None if ms is None or ms >= FOREVER_MS else datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def when_words(at_ms: int, now_ms: int) -> str:

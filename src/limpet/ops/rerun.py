@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Job, Unique
 from limpet.core.jobs.lease import Input
 from limpet.core.jobs.options import Options
+from limpet.core.jobs.origin import RERUN_OF, read_meta
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView
 from limpet.core.tasks.codec import decode_json
@@ -26,15 +27,8 @@ from limpet.core.tasks.task import build_job
 from limpet.ops.declared import declared_tasks
 from limpet.stores.base import Store
 
-RERUN_OF: Final = "rerun_of"  # in a job's meta: the job whose arguments it has
 FINAL: Final = frozenset({State.succeeded, State.cancelled})
 _TOLD: Final = 3  # of what was passed over, in words; all of it is counted
-
-
-def rerun_of(meta: bytes) -> str | None:
-    """The id of the job that this one was made of; None for most."""
-    said = _meta(meta).get(RERUN_OF)
-    return said if isinstance(said, str) else None
 
 
 @dataclass
@@ -97,7 +91,7 @@ class Rerun:
         id, args = self._ids.make(self.now_ms), await self._args(view)
         if task is not None and (fault := fault_in(decode_json(args), names_of(task.schema))) is not None:
             raise UsageError(f"{view.lane.task} takes other arguments today: {fault}")
-        meta = {name: value for name, value in _meta(view.meta).items() if name != "flow"}
+        meta = {name: value for name, value in read_meta(view.meta).items() if name != "flow"}
         job = Job(
             id,
             view.lane,
@@ -146,8 +140,3 @@ def _as_declared(job: Job, task: Declaration) -> tuple[Job, tuple[GateRule, ...]
         # A template reads an argument that was left at its default, which only the code knows.
         return replace(job, policy=task.policy), ()
     return replace(made, args=job.args, unique=job.unique, meta=job.meta), rules
-
-
-def _meta(meta: bytes) -> dict[str, Any]:
-    found = msgspec.json.decode(meta) if meta else {}
-    return found if isinstance(found, dict) else {}

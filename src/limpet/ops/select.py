@@ -13,10 +13,11 @@ from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView, Query, Term
 from limpet.core.tasks.naming import did_you_mean
-from limpet.ops.query import InvalidQuery, looks_like_query, parse_query
+from limpet.ops.query import InvalidQuery, looks_like_query, parse_query, query_text
 from limpet.stores.base import Store
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
+MOST_HOLDERS = 100  # jobs that were enqueued with one key: of several tasks, and of some time
 NAMED_HOLDERS = 20  # a person reads a few; each costs a query
 PAGE = 500  # jobs per step of a bulk action: a progress bar that moves, locks that stay short
 
@@ -36,7 +37,7 @@ async def resolve(store: Store, text: str) -> bytes:
         return id_bytes(text)
     except InvalidOption:
         pass
-    if len(text) < SHORTEST_SUFFIX or set(text) - set("0123456789abcdef-"):
+    if not may_be_id(text):
         raise InvalidOption(
             f"{text!r} is not a job id", fix=f"give the whole id, or its last {SHORTEST_SUFFIX} or more characters"
         )
@@ -47,6 +48,11 @@ async def resolve(store: Store, text: str) -> bytes:
         shown = ", ".join(id_text(raw) for raw in found)
         raise AmbiguousId(f"more than one job id ends in {text!r}: {shown}", fix="give more characters")
     return found[0]
+
+
+def may_be_id(text: str) -> bool:
+    """True when `text` can be the end of an id."""
+    return len(text) >= SHORTEST_SUFFIX and not set(text.lower()) - set("0123456789abcdef-")
 
 
 async def view_of(store: Store, id: bytes) -> JobView:
@@ -109,6 +115,12 @@ async def chosen(
     """The ids that `which` means now, and three of the jobs to show."""
     if isinstance(which, str):
         which = parse_query(which)
+        if which.terms and which.states is None and all(term.field == "word" for term in which.terms):
+            # An id that a script got wrong, such as "null", must not become an action on all jobs that mention it.
+            raise InvalidQuery(
+                f"{query_text(which)} alone does not say which jobs to {verb}",
+                fix="add a condition, such as state:dead or task:send_*; pass ids as a list",
+            )
     if isinstance(which, Query):
         query = guarded(which, allowed, verb)
         ids: list[bytes] = []
@@ -119,7 +131,9 @@ async def chosen(
         return ids, samples
     for word in which:
         if looks_like_query(word):
-            raise InvalidQuery(f"{word!r} stands among ids", fix="give ids or a query, not both")
+            raise InvalidQuery(
+                f"{word!r} stands among ids", fix="give ids or a query, not both; quote a word to search for it"
+            )
     ids = list(dict.fromkeys([await resolve(store, text) for text in which]))
     samples = [await view_of(store, id) for id in ids[:3]]
     return ids, samples
@@ -140,10 +154,11 @@ async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:
     for view in await store.get(ids[:NAMED_HOLDERS]):
         if view is None or view.unique is None:
             continue
-        # Keys are scoped by task. A job that succeeded may hold its key for a time, a dead or cancelled one does not.
-        terms = (Term("task", view.lane.task), Term("unique", view.unique))
-        page = await store.find(Query(LIVE | {State.succeeded}, terms, limit=10))
-        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task == view.lane.task]
+        # Keys are scoped by task, whatever it is called. A job that succeeded may hold its key for a time, a dead or
+        # cancelled one does not.
+        page = await store.find(Query(LIVE | {State.succeeded}, (Term("unique", view.unique),), limit=MOST_HOLDERS))
+        scope = view.lane.task_scope
+        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task_scope == scope]
         holding = [job for job in others if job.state in LIVE] or others
         if holding:
             found[id_text(view.id)] = id_text(holding[0].id)

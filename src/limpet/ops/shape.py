@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from limpet.core.errors import UsageError
 from limpet.core.flows.refs import Given, filled
-from limpet.core.flows.steps import KIND, read_record
 from limpet.core.gate import (
     FOREVER_MS,
     FULL_PACE,
@@ -25,17 +23,16 @@ from limpet.core.gate import (
     tokens,
 )
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Claimed, Note, SessionView
+from limpet.core.jobs.lease import Claimed, SessionView
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from limpet.core.limits.period import ends_ms
-from limpet.core.limits.spending import public_spent, spent_of
 from limpet.core.limits.unit import MICRO, MONEY, public_amount, public_unit
+from limpet.core.records.job import JobDetail, JobRecord, note_record
+from limpet.core.records.record import content
 from limpet.core.text.duration import iso
 from limpet.core.text.event_text import event_text, facts_of
 from limpet.ops.bulk import BulkReport
-from limpet.ops.explain import Explanation
-from limpet.ops.rerun import rerun_of
 from limpet.ops.retention import Kept
 from limpet.ops.waits import Asked
 
@@ -47,16 +44,6 @@ def when(at_ms: int | None) -> str | None:
     return None if at_ms is None or at_ms >= FOREVER_MS else iso(at_ms)
 
 
-def content(raw: bytes | None) -> Any:
-    """The value of stored JSON; bytes that are none are shown as text, so that a person can look at them."""
-    if raw is None or raw == b"":
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
-        return {"undecodable": raw.decode("utf-8", "replace")}
-
-
 def error_of(view: JobView) -> tuple[str, str, str]:
     """(type, message, cause) of what went wrong; what failed before a job succeeded is kept with its attempts."""
     return ("", "", "") if view.state is State.succeeded else (view.error_type, view.reason, view.cause)
@@ -64,83 +51,12 @@ def error_of(view: JobView) -> tuple[str, str, str]:
 
 def job_line(view: JobView) -> Shape:
     """A job as one line of a list."""
-    error, reason, cause = error_of(view)
-    return {
-        "id": id_text(view.id),
-        "state": view.state.value,
-        "task": view.lane.task,
-        "queue": view.lane.queue,
-        "priority": view.lane.priority,
-        "tenant": view.lane.tenant,
-        "attempt": view.attempt,
-        "attempts": view.policy.attempts,
-        "enqueued_at": when(view.enqueued_at_ms),
-        "due_at": when(view.due_at_ms),
-        "started_at": when(view.claimed_at_ms),
-        "finished_at": when(view.finished_at_ms),
-        "error": error or None,
-        "reason": reason or None,
-        "cause": cause or None,
-        "tags": list(view.tags),
-        "args": content(view.args),
-    }
+    return JobRecord.of(view).to_dict()
 
 
 def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
     """A job with everything stored about it."""
-    return {
-        **job_line(view),
-        "lost": view.lost,
-        "held": view.held,
-        "expires_at": when(view.expires_at_ms),
-        "session": view.session,
-        "token": view.token,
-        "cancel_requested": view.cancel_requested,
-        "result": content(view.result),
-        "needs": list(view.lane.needs),
-        "limits": [*view.lane.limits, *view.lane.keys],
-        "breaker": view.lane.breaker,
-        "unique": view.unique,
-        "after": [id_text(parent) for parent in view.after],
-        "if_parent_fails": view.if_parent_fails,
-        "flow": None if view.flow is None else id_text(view.flow),
-        "cost": view.cost,
-        "costs": public_spent(view.costs),
-        "spent": public_spent(spent_of(view.notes)),
-        "timeout_s": _seconds(view.policy.timeout_ms),
-        "meta": content(view.meta),
-        "rerun_of": rerun_of(view.meta),
-        "steps": steps_shape(view.notes),
-        "notes": [note_shape(note) for note in view.notes],
-        "history": [attempt_shape(attempt) for attempt in attempts],
-    }
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000
-
-
-def note_shape(note: Note) -> Shape:
-    """A checkpoint, step or progress line."""
-    return {"kind": note.kind, "name": note.name, "body": content(note.body)}
-
-
-def steps_shape(notes: Iterable[Note]) -> list[Shape]:
-    """The durable steps of a job in the order of their places: what each answers, or until when it waits."""
-    found = [(note.name, record) for note in notes if note.kind == KIND and (record := read_record(note)) is not None]
-    return [
-        {
-            "name": name,
-            "kind": record.kind,
-            "value": None if record.value is UNSET else content(bytes(record.value)),
-            "error": None if record.error is None else f"{record.error.type}: {record.error.message}",
-            "event": record.event,
-            "until": when(record.until_ms),
-            "over": record.over,
-            "question": record.question or None,
-        }
-        for name, record in sorted(found, key=lambda pair: (pair[1].place, pair[1].beside, pair[0]))
-    ]
+    return JobDetail.whole(view, attempts).to_dict()
 
 
 def asked_shape(asked: Asked) -> Shape:
@@ -154,22 +70,6 @@ def asked_shape(asked: Asked) -> Shape:
         "until": when(asked.until_ms),
         "enqueued_at": when(asked.view.enqueued_at_ms),
         "args": content(asked.view.args),
-    }
-
-
-def attempt_shape(attempt: AttemptView) -> Shape:
-    """One recorded run."""
-    return {
-        "number": attempt.number,
-        "outcome": attempt.outcome,
-        "started_at": when(attempt.started_at_ms),
-        "finished_at": when(attempt.finished_at_ms),
-        "session": attempt.session,
-        "kind": attempt.kind,
-        "error": attempt.type or None,
-        "message": attempt.message or None,
-        "traceback": attempt.traceback or None,
-        "cause": attempt.cause or None,
     }
 
 
@@ -187,7 +87,7 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
             id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
             for parent, given in claimed.inputs.items()
         },
-        "notes": [note_shape(note) for note in claimed.notes],
+        "notes": [note_record(note).to_dict() for note in claimed.notes],
         "failed_before": [
             {"attempt": attempt.number, "outcome": attempt.outcome, "error": attempt.type, "message": attempt.message}
             for attempt in attempts
@@ -203,26 +103,6 @@ def _arguments(claimed: Claimed) -> Shape:
         return {"args": args if given is None else content(msgspec.json.encode(filled(args, given)))}
     except UsageError as error:
         return {"args": args, "args_error": str(error)}
-
-
-def explanation_shape(found: Explanation) -> Shape:
-    """The reasons as data."""
-    return {
-        "id": found.id,
-        "state": found.state.value,
-        "task": found.task,
-        "queue": found.queue,
-        "reasons": [
-            {
-                "code": reason.code,
-                "text": reason.text,
-                "until": None if reason.until is None else iso(round(reason.until.timestamp() * 1000)),
-                "data": dict(reason.data),
-            }
-            for reason in found.reasons
-        ],
-        "text": str(found),
-    }
 
 
 def budget_shape(gate: Gate, now_ms: int) -> Shape | None:

@@ -194,13 +194,14 @@ class Waits:
 async def holder(store: Store, key: str, task: str | None = None) -> bytes:
     """The job that was enqueued with this unique key: the live one, else the newest that has ended."""
     checked_text(key, what="job")
-    terms = (Term("unique", key), *(() if task is None else (Term("task", task),)))
+    terms = (Term("unique", key),)
     for states in (LIVE, FINISHED):
         found: dict[str, bytes] = {}  # the newest of each task
         async for page in walk(store, Query(states, terms)):
             for view in page:
-                if view.unique == key and task in (None, view.lane.task):
-                    found.setdefault(view.lane.task, view.id)
+                scope = view.lane.task_scope
+                if view.unique == key and task in (None, view.lane.task, scope):
+                    found.setdefault(scope, view.id)
         if len(found) > 1:
             raise SeveralJobs(
                 f"jobs of {len(found)} tasks hold the key {key!r}: {', '.join(sorted(found))}", fix="say which: task="

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from limpet.stores.postgres.url import PostgresUrl
     from limpet.stores.redis.url import RedisUrl
 
-__all__ = ["SqliteUrl", "is_memory", "open_store", "parse_url", "redacted"]
+__all__ = ["SqliteUrl", "is_memory", "located", "missing_file", "open_store", "parse_url", "redacted"]
 
 Sync = Literal["full", "normal"]
 
@@ -92,6 +93,27 @@ def is_memory(url: str) -> bool:
     """True for a store that lives and ends with one process."""
     parsed = parse_url(url)
     return isinstance(parsed, SqliteUrl) and parsed.path is None
+
+
+def located(url: str) -> str:
+    """The URL as it is shown to people: without passwords, and of a file the absolute path.
+
+    >>> located("redis://:secret@localhost/0")
+    'redis://:***@localhost/0'
+    """
+    parsed = parse_url(url)
+    if not isinstance(parsed, SqliteUrl) or parsed.path is None:
+        return redacted(url)
+    _, mark, options = url.partition("?")
+    return f"sqlite:///{quote(os.path.abspath(parsed.path))}{mark}{options}"
+
+
+def missing_file(url: str) -> str | None:
+    """The absolute path of a SQLite file that is not there: opening that store makes it."""
+    parsed = parse_url(url)
+    if not isinstance(parsed, SqliteUrl) or parsed.path is None or os.path.exists(parsed.path):
+        return None
+    return os.path.abspath(parsed.path)
 
 
 def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from limpet.core.errors import InvalidOption
+from limpet.core.jobs.state import FINISHED
 from limpet.core.jobs.view import JobView, Page, Query
 from limpet.stores.match import match_of
 
@@ -53,6 +54,14 @@ def hex_suffix(suffix: str) -> str | None:
 def named(jobs: Iterable[JobView | None]) -> Page:
     """The page of the jobs that the end of an id names: all there are, without those that have gone meanwhile."""
     return Page(tuple(job for job in jobs if job is not None))
+
+
+def ended_from_ms(query: Query, now_ms: int) -> int | None:
+    """The earliest end that a query for one final state allows, whose index is in the order of ends; None: any."""
+    if query.states is None or len(query.states) != 1 or not query.states <= FINISHED:
+        return None
+    ends = [term for term in query.terms if term.field == "finished" and term.op in ("<", "<=") and not term.negated]
+    return max((now_ms - int(term.value) for term in ends), default=None)
 
 
 class Search(Generic[Position]):

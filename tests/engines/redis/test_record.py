@@ -216,6 +216,7 @@ def test_inputs_and_notes_are_read_from_their_hashes() -> None:
         (Lane("q", "t", 0, "acme"), 8),
         (Lane("q", "t", 9, None, ("gpu",), ("smtp",), (), "api"), 2),
         (Lane("q", "t", breaker="api"), 2),
+        (Lane("q", "t", scope="old"), 0),
         (Lane("q", "t", keys=("customer:1",)), 3),
         (Lane("q", "t", 5, "acme", keys=("customer:1",)), 15),
     ],
@@ -226,4 +227,5 @@ def test_a_lane_is_stored_with_what_scripts_ask_first(lane: Lane, flags: int) ->
     assert value[:24] == id8(lane.kind) + id8(lane.member) + id8(lane.ring)
     assert (value[24], value[25]) == (lane.priority, flags)
     body = msgspec.msgpack.decode(class_value(lane))
-    assert body == [lane.queue, lane.task, list(lane.needs), list(lane.limits), lane.breaker, bool(lane.keys)]
+    ruled = [list(lane.limits), lane.breaker, bool(lane.keys)]
+    assert body == [lane.queue, lane.task, list(lane.needs), *ruled, lane.task_scope]

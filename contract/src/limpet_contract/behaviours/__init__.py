@@ -35,6 +35,7 @@ from limpet_contract.behaviours.joins import TestWideJoins
 from limpet_contract.behaviours.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from limpet_contract.behaviours.limits import TestConcurrency
 from limpet_contract.behaviours.losses import TestLosses
+from limpet_contract.behaviours.names import TestNamesOfATask
 from limpet_contract.behaviours.news import TestNews
 from limpet_contract.behaviours.openings import TestOpenings
 from limpet_contract.behaviours.order import TestOrder
@@ -89,6 +90,7 @@ __all__ = [
     "TestLogs",
     "TestLooking",
     "TestLosses",
+    "TestNamesOfATask",
     "TestNews",
     "TestNotes",
     "TestOpenings",

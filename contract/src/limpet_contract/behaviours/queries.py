@@ -34,6 +34,27 @@ TERMS: dict[str, tuple[tuple[Term, ...], set[int]]] = {
     "wildcard at the end": ((Term("unique", "report:*"),), {2}),
     "argument": ((Term("args.to", "a@b.c"),), {0}),
     "deep argument": ((Term("args.user.id", "42"),), {2}),
+    "a number": ((Term("args.n", "5", op=">"),), {0, 2}),
+    "a number as text": ((Term("args.n", "7"),), {0, 1}),
+    "a number or the same": ((Term("args.n", "7.0", op="<="), Term("args.n", "7.0", op=">=")), {0}),
+    "a number beyond doubles": ((Term("args.n", "12345678901234567890122", op=">"),), {2}),
+    "the same number beyond doubles": ((Term("args.n", "12345678901234567890123", op=">"),), set()),
+    "a number below zero": ((Term("args.n", "-0.25", op="<"),), {3}),
+    "no such number": ((Term("args.n", "5", op=">", negated=True),), {1, 3}),
+    "a deep number": ((Term("args.user.id", "42", op=">="),), {2}),
+    "an object is no number": ((Term("args.user", "0", op=">"),), set()),
+    "finished": ((Term("finished", "0", op=">="),), {1}),
+    "finished long ago": ((Term("finished", "0", op=">"),), set()),
+    "unfinished, or long ago": ((Term("finished", "0", op="<=", negated=True),), {0, 2, 3}),
+    "due soon": ((Term("due", "60000", op="<="),), {3}),
+    "due sooner": ((Term("due", "60000", op="<"),), set()),
+    "a word of a task": ((Term("word", "SEN"),), {0, 1}),
+    "a word of an error's type": ((Term("word", "runtime"),), {1}),
+    "a word of an error's message": ((Term("word", "it*BROKE"),), {1}),
+    "no such word": ((Term("word", "e", negated=True),), set()),
+    "two words": ((Term("word", "send"), Term("word", "broke")), {1}),
+    "only * is a wildcard": ((Term("error", "it_broke"),), set()),
+    "a percent sign is itself": ((Term("error", "it%broke"),), set()),
     "two terms": ((Term("queue", "mail"), Term("tag", "vip")), {0}),
     "nothing": ((Term("queue", "nowhere"),), set()),
 }
@@ -42,10 +63,17 @@ TERMS: dict[str, tuple[tuple[Term, ...], set[int]]] = {
 async def shelf(bench: Bench) -> list[bytes]:
     """Four jobs that differ in everything a query can ask for."""
     jobs = [
-        bench.job(queue="mail", task="send", tenant="acme", priority=3, tags=("vip", "eu"), args=b'{"to":"a@b.c"}'),
-        bench.job(queue="mail", task="send", priority=9, args=b'{"to":"x@y.z"}'),
-        bench.job(task="report", tenant="acme", unique=Unique("report:7"), args=b'{"user":{"id":42}}'),
-        bench.job(task="later", delay_ms=60_000, tags=("vip",)),
+        bench.job(
+            queue="mail", task="send", tenant="acme", priority=3, tags=("vip", "eu"), args=b'{"to":"a@b.c","n":7}'
+        ),
+        bench.job(queue="mail", task="send", priority=9, args=b'{"to":"x@y.z","n":"7"}'),
+        bench.job(
+            task="report",
+            tenant="acme",
+            unique=Unique("report:7"),
+            args=b'{"user":{"id":42},"n":12345678901234567890123}',
+        ),
+        bench.job(task="later", delay_ms=60_000, tags=("vip",), args=b'{"n":-0.5}'),
     ]
     await bench.put(jobs[1])
     hand = bench.hand()
@@ -82,6 +110,44 @@ class TestFind:
             query = Query(terms=(Term("age", "5000", op),))
             page = await bench.store.find(query, now_ms=bench.clock.now_ms)
             assert [job.id for job in page.jobs] == [expected]
+
+    async def test_running_jobs_are_found_by_how_long_they_run(self, bench: Bench) -> None:
+        ids = await bench.add_many(3)
+        hand = bench.hand()
+        (long,) = await hand.claim(1)
+        bench.clock.advance(10_000)
+        (short,) = await hand.claim(1)
+        bench.clock.advance(1_000)
+        assert await bench.found(Term("started", "5000", ">")) == [long.id]
+        assert await bench.found(Term("started", "5000", "<")) == [short.id]
+        assert await bench.found(Term("started", "0", ">=", negated=True)) == [ids[2]]
+        await hand.succeed(long, short)
+        assert await bench.found(Term("started", "0", ">=")) == []
+
+    async def test_finished_jobs_are_found_by_how_long_ago_they_ended(self, bench: Bench) -> None:
+        ids = await bench.add_many(4)
+        hand = bench.hand()
+        await hand.succeed(await hand.take())
+        bench.clock.advance(10_000)
+        await hand.bury(await hand.take())
+        await bench.store.cancel([ids[2]], "why", now_ms=bench.clock.now_ms)
+        bench.clock.advance(1_000)
+        assert await bench.found(Term("finished", "5000", ">")) == [ids[0]]
+        assert await bench.found(Term("finished", "5000", "<")) == ids[1:3]
+        for state, expected in ((State.succeeded, []), (State.dead, ids[1:2]), (State.cancelled, ids[2:3])):
+            query = Query(frozenset({state}), (Term("finished", "5000", "<"),))
+            page = await bench.store.find(query, now_ms=bench.clock.now_ms)
+            assert [job.id for job in page.jobs] == expected
+
+    async def test_what_is_due_is_asked_of_scheduled_jobs(self, bench: Bench) -> None:
+        soon, late = await bench.add(delay_ms=5_000), await bench.add(delay_ms=60_000)
+        await bench.add()
+        parent = await bench.add()
+        await bench.add(after=(parent,), delay_ms=1_000)
+        assert await bench.found(Term("due", "10000", "<")) == [soon]
+        assert await bench.found(Term("due", "10000", ">")) == [late]
+        bench.clock.advance(5_000)
+        assert await bench.found(Term("due", "10000", "<")) == []
 
     @pytest.mark.parametrize("states", [{State.dead}, {State.ready, State.dead}, {State.running}, set(State)])
     async def test_states_narrow_the_search(self, bench: Bench, states: set[State]) -> None:

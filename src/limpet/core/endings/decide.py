@@ -203,7 +203,7 @@ def pushed_gate(lane: Lane, key: str | None) -> str:
     """The gate that pushback is about: that of the key, else of the first limit, else of the task."""
     if key is None:
         key = first_limit(lane)
-    return f"task:{lane.task}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"
+    return f"task:{lane.task_scope}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"
 
 
 def _held_too_long(job: Claimed, message: str, failure: Failure | None) -> Bury | None:

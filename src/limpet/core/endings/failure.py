@@ -19,7 +19,7 @@ NAME_CHARS: Final = 300
 TRACEBACK_BYTES: Final = 16 * 1024
 FRAMES: Final = 60  # of each exception in the chain, the innermost ones
 
-_OWN: Final = str(Path(__file__).absolute().parents[2]) + os.sep  # the whole package
+OWN: Final = str(Path(__file__).absolute().parents[2]) + os.sep  # the whole package
 _STDLIB: Final = sysconfig.get_path("stdlib") + os.sep
 _NOISE: Final = (
     (re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`"), "'…'"),
@@ -97,11 +97,11 @@ def _place(tb: TracebackType | None) -> tuple[str, str]:
 
 
 def _foreign(file: str) -> bool:
-    return file.startswith((_OWN, _STDLIB, "<")) or "site-packages" in file or "dist-packages" in file
+    return file.startswith((OWN, _STDLIB, "<")) or "site-packages" in file or "dist-packages" in file
 
 
 def _from_user_code(tb: TracebackType | None) -> TracebackType | None:
     first = tb
-    while first is not None and first.tb_frame.f_code.co_filename.startswith((_OWN, _STDLIB)):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith((OWN, _STDLIB)):
         first = first.tb_next
     return first or tb

@@ -12,12 +12,23 @@ from msgspec import Struct
 from limpet.core.jobs.state import LIVE, State
 
 PRIORITIES: Final = {"critical": 0, "high": 3, "normal": 5, "low": 8}
+_WORDS: Final = {priority: word for word, priority in PRIORITIES.items()}
 LEAST_URGENT: Final = 9
 URGENT: Final = 3  # critical and high: what a worker's reserve and bypass are for
 
 OnDuplicate = Literal["existing", "replace", "debounce"]
 IfParentFails = Literal["cancel", "run", "wait"]
 Jitter = Literal["full", "equal", "decorrelated", "none"]
+
+
+def priority_text(priority: int) -> str:
+    """A priority as people read it.
+
+    >>> priority_text(3), priority_text(4)
+    ('high (3)', '4')
+    """
+    word = _WORDS.get(priority)
+    return str(priority) if word is None else f"{word} ({priority})"
 
 
 def stable_hash(value: object) -> int:
@@ -30,6 +41,7 @@ class Lane(Struct, frozen=True, dict=True):
 
     `limits` are keys that every job of the task shares, so they stop the whole class;
     `keys` come from templates such as "customer:{customer}", so they stop this lane alone.
+    `scope` is the one name that stands for all names of a renamed task: its gate and its unique keys go by it.
     """
 
     queue: str
@@ -40,6 +52,12 @@ class Lane(Struct, frozen=True, dict=True):
     limits: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     breaker: str | None = None
+    scope: str | None = None  # None: the task has no other name
+
+    @cached_property
+    def task_scope(self) -> str:
+        """The name by which the gate of the task and its unique keys go."""
+        return self.task if self.scope is None else self.scope
 
     @cached_property
     def id(self) -> int:
@@ -49,7 +67,8 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> int:
         """Identifies the lane's class: what a worker can or cannot serve, and what stops it as a whole."""
-        return stable_hash(("class", self.queue, self.task, self.needs, self.limits, self.breaker, bool(self.keys)))
+        limited = (self.limits, self.breaker, bool(self.keys))
+        return stable_hash(("class", self.queue, self.task, self.scope, self.needs, *limited))
 
     @cached_property
     def member(self) -> int:
@@ -69,7 +88,7 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def class_gates(self) -> tuple[str, ...]:
         """The gates that stop every lane of this class at once."""
-        gates = ["all", f"queue:{self.queue}", f"task:{self.task}", *(f"limit:{key}" for key in self.limits)]
+        gates = ["all", f"queue:{self.queue}", f"task:{self.task_scope}", *(f"limit:{key}" for key in self.limits)]
         if self.breaker is not None:
             gates.append(f"breaker:{self.breaker}")
         return tuple(gates)

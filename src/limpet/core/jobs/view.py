@@ -72,8 +72,11 @@ Compare = Literal["<", "<=", ">", ">=", "="]
 class Term(Struct, frozen=True):
     """One condition of a query: `field op value`, negated or not. Text values may hold * wildcards.
 
-    Fields: id, queue, task, tenant, tag, state, error, cause, unique, flow, priority, attempt, lost,
-    age (ms since enqueue), args.<path>. `error` matches the type or the message as a substring.
+    Fields: id, queue, task, tenant, tag, state, error, cause, unique, flow, priority, attempt, lost, args.<path>; in
+    milliseconds age (since enqueue), finished (since its end), started (since the claim, while it runs), due (until a
+    scheduled one is). `error` is a part of the type or of the message, `word` of these or of the task's name, whatever
+    the case of ASCII letters. "=" compares arguments as text, other signs compare numbers. A job that has no such value
+    fits only the negated term.
     """
 
     field: str

@@ -56,10 +56,10 @@ def check_agreement(spec: TaskSpec, others: Iterable[TaskSpec]) -> None:
 
 def _said_by(spec: TaskSpec) -> Iterator[Said]:
     for ceiling in spec.ceilings:
-        for rule in ceiling.rules(ceiling.template.shape(spec.name)):
+        for rule in ceiling.rules(ceiling.template.shape(spec.scope)):
             yield Said(spec.name, rule, ceiling)
     if spec.breaker is not None:
-        yield Said(spec.name, spec.breaker.rule(spec.name), spec.breaker)
+        yield Said(spec.name, spec.breaker.rule(spec.scope), spec.breaker)
 
 
 def _words(one: Limit | Budget | Breaker, beside: object) -> str:

@@ -48,6 +48,8 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     """One task as its code declares it. Unknown fields are ignored: a newer release may say more."""
 
     name: str
+    aliases: tuple[str, ...] = ()
+    alias_of: str | None = None  # it stands for a task of another name today
     queue: str = "default"
     priority: int = PRIORITIES["normal"]
     executor: str = "async"
@@ -78,6 +80,8 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
         states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
         return cls(
             name=spec.name,
+            aliases=spec.aliases,
+            alias_of=spec.alias_of,
             queue=spec.queue,
             priority=spec.priority,
             executor=spec.executor,
@@ -85,7 +89,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             tenant=spec.tenant if isinstance(spec.tenant, str) else None,
             limits=tuple(map(DeclaredLimit.of, spec.limits)),
             budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
-            breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            breaker=None if spec.breaker is None else spec.breaker.rule(spec.scope),
             ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
             needs=spec.needs,
             tags=spec.tags,
@@ -110,6 +114,8 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
         """The task as far as it is known here: any JSON object fits, and jobs queue and fail as declared."""
         return replace(
             TaskSpec.named(self.name, queue=self.queue),
+            aliases=self.aliases,
+            alias_of=self.alias_of,
             priority=self.priority,
             policy=self.policy,
             tenant=self.tenant,
@@ -127,18 +133,23 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             max_payload_bytes=self.max_payload_bytes,
         )
 
+    @property
+    def scope(self) -> str:
+        """The name by which the gates of all its names go."""
+        return self.aliases[0] if self.aliases else self.name
+
     def stops_alone(self, ones: Collection[str]) -> bool:
         """Whether its handlers must not run beside another, where these gates let one job through at a time."""
         if self.on_lost_lease is not None:
             return self.on_lost_lease == "stop"
-        keys = [f"queue:{self.queue}", f"task:{self.name}", "all", *(rule.key for rule in self.constant_rules())]
+        keys = [f"queue:{self.queue}", f"task:{self.scope}", "all", *(rule.key for rule in self.constant_rules())]
         return any(limit.concurrency == 1 for limit in self.limits) or not {*ones}.isdisjoint(keys)
 
     def constant_rules(self) -> Iterator[GateRule]:
         """The gates whose keys are the same for every job of the task."""
         for ceiling in self.spec().ceilings:
             if ceiling.template.constant:
-                yield from ceiling.rules(ceiling.template.fill({"task": self.name}))
+                yield from ceiling.rules(ceiling.template.fill({"task": self.scope}))
         yield from (rule for rule in (self.breaker, self.ceiling) if rule is not None)
 
 

@@ -22,7 +22,7 @@ from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.limits.unit import Amounts, Cost, cost_from
 from limpet.core.tasks.codec import MAX_BYTES
-from limpet.core.tasks.naming import did_you_mean, nearest
+from limpet.core.tasks.naming import checked_names, did_you_mean, nearest
 from limpet.core.tasks.payload import Signature
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.template import Template
@@ -59,6 +59,7 @@ class TaskOptions(TypedDict, total=False):
     """What `@app.task(...)` takes."""
 
     name: str | None
+    aliases: Iterable[str]
     queue: str | Queue
     priority: str | int
     timeout: Duration | None
@@ -98,6 +99,14 @@ def default_name(fn: Callable[..., Any]) -> str:
         file = code.co_filename if code is not None else getattr(main, "__file__", None) or "main"
         module = spec.name.removesuffix(".__main__") if spec else os.path.splitext(os.path.basename(file))[0]
     return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+def aliases_of(aliases: Iterable[str], name: str) -> tuple[str, ...]:
+    """The former names of a task, the oldest first."""
+    found = checked_names(aliases, what="aliases")
+    if name in found:
+        raise InvalidTask(f"aliases= of {name!r} holds its own name", fix="name only what it was called before")
+    return found
 
 
 def injected_of(fn: Callable[..., Any]) -> dict[str, object]:

@@ -27,7 +27,7 @@ def lane_of(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tupl
     keys: tuple[str, ...] = ()
     ceilings = spec.ceilings
     if ceilings:
-        places = {"task": spec.name, "queue": queue, "tenant": tenant}
+        places = {"task": spec.scope, "queue": queue, "tenant": tenant}
         seen = {**places, **spec.signature.defaults, **values}
         keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
     known = (queue, priority, tenant, options.needs, keys)
@@ -56,8 +56,8 @@ def new_lane(
         rules.append(declared.rule)
     breaker = None
     if spec.breaker is not None:
-        breaker = spec.breaker.key(spec.name)
-        rules.append(spec.breaker.rule(spec.name))
+        breaker = spec.breaker.key(spec.scope)
+        rules.append(spec.breaker.rule(spec.scope))
     lane = Lane(
         queue=queue,
         task=spec.name,
@@ -67,6 +67,7 @@ def new_lane(
         limits=tuple(fixed),
         keys=tuple(keyed),
         breaker=breaker,
+        scope=None if spec.scope == spec.name else spec.scope,
     )
     return lane, tuple(rules)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
 from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from limpet.core.tasks.declare import (
     OnLostLease,
     TaskOptions,
     TenantOption,
+    aliases_of,
     breaker_of,
     cost_of,
     default_name,
@@ -93,6 +95,8 @@ class TaskSpec:
     steps: StepsOption = "in-order"
     on_lost_lease: OnLostLease | None = None  # None: stop under a limit of one
     queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
+    aliases: tuple[str, ...] = ()  # its former names, the oldest first
+    alias_of: str | None = None  # the task's name today, where this is the same task under a former one
     # Limits, then budgets: the order of their gates in a lane, in every caller.
     ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
     lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
@@ -164,6 +168,7 @@ class TaskSpec:
             steps=steps_of(options.get("steps", "in-order")),
             on_lost_lease=on_lost_lease_of(options.get("on_lost_lease")),
             queues=queues,
+            aliases=aliases_of(options.get("aliases", ()), name),
         )
 
     @classmethod
@@ -185,9 +190,22 @@ class TaskSpec:
         )
 
     @property
+    def scope(self) -> str:
+        """The name by which gates, unique keys and schedules of all its names go: the oldest one.
+
+        It is the only name that a program knows which enqueues jobs and has the code of before.
+        """
+        return self.aliases[0] if self.aliases else self.name
+
+    def under_aliases(self) -> Iterator[TaskSpec]:
+        """The same task under each of its former names, for jobs that are stored under those."""
+        for alias in self.aliases:
+            yield dataclass_replace(self, name=alias, alias_of=self.name)
+
+    @property
     def pattern(self) -> Lane:
         """Where its jobs queue, with what depends on their arguments as it is written."""
-        keys = (one.template.fill({"task": self.name}) if one.template.constant else one.key for one in self.ceilings)
+        keys = (one.template.fill({"task": self.scope}) if one.template.constant else one.key for one in self.ceilings)
         return new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
 
     def must_stop(self, together: int) -> bool:
@@ -332,14 +350,14 @@ def _unique_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> 
     if option is None and spec.unique is not None:
         option = spec.unique
         if isinstance(option, str):
-            places = {"task": spec.name, "queue": options.queue or spec.queue}
+            places = {"task": spec.scope, "queue": options.queue or spec.queue}
             option = spec.templates["unique"].fill({**places, **spec.signature.defaults, **values})
     if not option:
         _refuse_idle(spec, options)
         return None
     return unique_of(
         option,
-        task=spec.name,
+        task=spec.scope,
         values=values,
         for_ms=spec.unique_for_ms if options.unique_for_ms is None else options.unique_for_ms,
         states=options.unique_states or spec.unique_states,

@@ -191,7 +191,7 @@ class Batch:
             return {}
         return {
             "unique_keys": [
-                key and f"{job.lane.task}\x00{key.key}".encode() for job, key in zip(self.jobs, keys, strict=True)
+                key and f"{job.lane.task_scope}\x00{key.key}".encode() for job, key in zip(self.jobs, keys, strict=True)
             ],
             "unique_states": [key and _mask(key) for key in keys],
             "unique_for": [None if key is None or key.for_ms is None else min(key.for_ms, LAST_MS) for key in keys],

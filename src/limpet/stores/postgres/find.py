@@ -13,7 +13,7 @@ from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.views import NOWHERE, Candidates, JobRow, Position, glances, view_of
-from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, named, read_cursor
+from limpet.stores.search import CANDIDATES, RESOLVE, Search, ended_from_ms, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
@@ -83,16 +83,26 @@ async def find(client: Client, definitions: DefinitionCache, query: Query, now_m
     after = None if query.cursor is None else read_cursor(query.cursor, by.name, Position)
     if (id := _only(query.terms)) is not None:
         return search.page(await views(client, definitions, [id], verb="find"), None)
-    last = await _look(client, definitions, query, by, search, after)
+    from_ms = None if by.named else ended_from_ms(query, now_ms)
+    if after is None and from_ms is not None and not query.newest_first:
+        after = Position(from_ms, 0, b"")  # before every job that ended then
+    last = await _look(client, definitions, query, by, search, after, from_ms)
     return search.page(await views(client, definitions, search.ids, verb="find"), last)
 
 
 async def _look(
-    client: Client, definitions: DefinitionCache, query: Query, by: _By, search: Search[Position], last: Position | None
+    client: Client,
+    definitions: DefinitionCache,
+    query: Query,
+    by: _By,
+    search: Search[Position],
+    last: Position | None,
+    from_ms: int | None,
 ) -> Position | None:
     """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before.
 
-    All that a flow or a key names are looked at, however many they are: bounds are for searches over all jobs.
+    Jobs in the order of their ends, the newest first, end for the search with those that ended before `from_ms`. All
+    that a flow or a key names are looked at, however many they are: bounds are for searches over all jobs.
     """
     codes = [state.code for state in (query.states if query.states is not None else STATES)]
     fits = _Fits(codes, lane_match_of(query.terms))
@@ -115,11 +125,11 @@ async def _look(
         step = min(MOST, count * GROWTH)
         if not by.named:
             left, bytes_left = left - taken, bytes_left - size
-        if search.full or left <= 0 or bytes_left <= 0:
+        if search.full:
             return last
-        if taken == seen < count:
+        if taken == seen < count or (from_ms is not None and query.newest_first and last.a < from_ms):
             break
-        if loop.time() >= until and not by.named:
+        if left <= 0 or bytes_left <= 0 or (loop.time() >= until and not by.named):
             return last
     return None
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Note
-from limpet.core.jobs.state import STATES
+from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import JobView
 from limpet.stores.codes import CANCELLING
 from limpet.stores.packed import PLAIN, UNREADABLE, extra_or_none
@@ -67,6 +67,7 @@ class Candidates(NamedTuple):
     reasons: list[str | None]
     causes: list[str | None]
     error_types: list[str | None]
+    at_ms: list[int]
     enqueued_ms: list[int] | None
     extras: list[bytes | None] | None
     args: list[bytes] | None
@@ -120,22 +121,25 @@ def glances(
 
     `fits` says of a state and a lane whether such a job is worth a look at all.
     """
-    for a, b, id, state, lane, attempt, lost, reason, cause, error_type, enqueued, packed, args in zip(
+    for a, b, id, state, lane, attempt, lost, reason, cause, error_type, at_ms, enqueued, packed, args in zip(
         *(repeat(None) if column is None else column for column in candidates), strict=False
     ):
         if not fits(state, lane):
             continue
         extra = PLAIN if packed is None else extra_or_none(packed) or UNREADABLE
+        found = STATES[state]
         job = JobView(
             id=id,
-            state=STATES[state],
+            state=found,
             lane=lanes.get(lane, NOWHERE),
             policy=UNSAID,
             args=args or b"",
             attempt=attempt,
             lost=lost,
             enqueued_at_ms=enqueued or 0,
-            due_at_ms=0,
+            due_at_ms=at_ms,  # of a job that waits; the others do not show it
+            claimed_at_ms=at_ms if found is State.running else None,
+            finished_at_ms=at_ms if found in FINISHED else None,
             reason=reason or "",
             cause=cause or "",
             error_type=error_type or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from limpet.core.jobs.job import Lane, Policy
 from limpet.stores.redis.fields import KEYED, LANE, LIMITED, MULTI, TENANT
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
 _decode_lane = msgspec.msgpack.Decoder(
-    tuple[str, str, int, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], str | None]
+    tuple[str, str, int, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], str | None, str | None]
 ).decode
 
 
@@ -28,13 +29,12 @@ def lane_value(lane: Lane) -> bytes:
     has_tenant = lane.tenant is not None
     flags = keyed * KEYED + lane.limited * LIMITED + (keyed and has_tenant) * MULTI + has_tenant * TENANT
     ids = id8(lane.kind) + id8(lane.member) + id8(lane.ring)
-    body = (lane.queue, lane.task, lane.priority, lane.tenant, lane.needs, lane.limits, lane.keys, lane.breaker)
-    return ids + bytes((lane.priority, flags)) + _encode(body)
+    return ids + bytes((lane.priority, flags)) + _encode(astuple(lane))
 
 
 def class_value(lane: Lane) -> bytes:
     """The stored form of a lane's class."""
-    return _encode((lane.queue, lane.task, lane.needs, lane.limits, lane.breaker, bool(lane.keys)))
+    return _encode((lane.queue, lane.task, lane.needs, lane.limits, lane.breaker, bool(lane.keys), lane.task_scope))
 
 
 def lane_of(value: bytes) -> Lane:

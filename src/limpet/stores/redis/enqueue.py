@@ -165,7 +165,7 @@ def _meta(job: Job, flags: int) -> bytes:
         return b""
     key, states, window, on_duplicate = None, 0, -1, 0
     if unique is not None:
-        key = f"{job.lane.task}\0{unique.key}"
+        key = f"{job.lane.task_scope}\0{unique.key}"
         states = sum(1 << state.code for state in unique.states)
         window = -1 if unique.for_ms is None else at_most(unique.for_ms)
         on_duplicate = ON_DUPLICATE[unique.on_duplicate]

@@ -123,8 +123,10 @@ PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that sa
 # -- arrays
 
 PACKED: Final = Row(("cost", "tags", "meta", "flow", "unique", "if_parent_fails", "unique_states", "costs"))
-CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed"))
-DEFINITION: Final = Row(("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker"))  # of a lane
+CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed", "scope"))
+DEFINITION: Final = Row(
+    ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "scope")
+)  # of a lane
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe"))

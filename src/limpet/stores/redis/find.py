@@ -12,14 +12,23 @@ from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
 from limpet.stores.redis.definition_cache import DefinitionCache
-from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
+from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
 from limpet.stores.redis.find_cursor import Cursor
 from limpet.stores.redis.find_scan import NAMED_BY, SHARED, chunks, name_of, scan, slots
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import named_in, notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.views import Parts, view_of
-from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, named, read_cursor
+from limpet.stores.search import (
+    CANDIDATES,
+    RESOLVE,
+    Search,
+    ended_from_ms,
+    foreign_cursor,
+    hex_suffix,
+    named,
+    read_cursor,
+)
 
 if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
@@ -110,19 +119,26 @@ async def find(client: Client, key: bytes, definitions: DefinitionCache, query: 
     index = name_of(query)
     search: Search[bytes] = Search(query, index, now_ms)
     after = None if query.cursor is None else _read_cursor(query.cursor, index)
+    from_ms = ended_from_ms(query, now_ms) if index in FINISHED else None
+    if after is None and from_ms is not None and not query.newest_first:
+        after = (
+            max(0, from_ms).to_bytes(ENDED.size, "big").ljust(_POSITIONS[index], b"\0")
+        )  # before all that ended then
     cursor = Cursor(client, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
     most = sys.maxsize if index in SHARED else CANDIDATES
-    looked, last = 0, b""
+    looked, last, more = 0, b"", False
     async for batch in scan(query, cursor):
         some = batch[: most - looked]
         looked, last = looked + len(some), some[-1][0]
         found = await views(client, key, definitions, [id for _, id in some], what=what, verb="find")
         search.take(zip((position for position, _ in some), found, strict=True))
-        if search.full or looked >= most:
+        past = from_ms is not None and query.newest_first and int.from_bytes(last[: ENDED.size], "big") < from_ms
+        more = search.full or (looked >= most and not past)
+        if more or past:
             break
     whole = await views(client, key, definitions, search.ids, verb="find")
-    return search.page(whole, last if search.full or looked >= most else None)
+    return search.page(whole, last if more else None)
 
 
 def _read_cursor(cursor: str, index: str) -> bytes:

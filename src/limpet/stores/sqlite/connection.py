@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import sqlite3
@@ -10,11 +11,14 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
+from limpet.stores.match import argument_compares
 from limpet.stores.packed import extra_matches
 from limpet.stores.sqlite.library import is_safe, library
 from limpet.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
+
+logger = logging.getLogger("limpet.stores.sqlite")
 
 LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
@@ -33,6 +37,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
         raise StoreUnreachable(
             f"the folder of {path} does not exist", verb="open", fix=f"mkdir -p {os.path.dirname(path)}"
         )
+    is_new = path is not None and not os.path.exists(path)
     conn: sqlite3.Connection = library.connect(
         path or ":memory:",
         isolation_level=None,
@@ -50,11 +55,14 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
             conn.execute("PRAGMA journal_size_limit = 67108864")
         conn.execute("PRAGMA temp_store = MEMORY")
         conn.create_function("extra_matches", 3, extra_matches)
+        conn.create_function("argument_compares", 4, argument_compares)
         conn.execute("PRAGMA cache_size = -65536")
         migrate(conn, prefix)
     except BaseException:
         conn.close()
         raise
+    if is_new:
+        logger.info("made a new store: %s", path)
     return conn
 
 

@@ -278,7 +278,7 @@ def _stand_ins(tx: Tx, jobs: Sequence[Job], known: dict[bytes, int]) -> tuple[di
         alias[job.id] = job.id
         if job.unique is None or job.id in known:
             continue
-        key = unique.unique_key(job.lane.task, job.unique.key)
+        key = unique.unique_key(job.lane, job.unique.key)
         holder = taken.get(key) or unique.holder_of(tx, key)
         if holder is None:
             taken[key] = job.id

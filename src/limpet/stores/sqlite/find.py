@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from limpet.core.errors import InvalidOption
+from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import PRIORITIES
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Page, Query, Term
-from limpet.stores.search import CANDIDATES, RESOLVE, hex_suffix, named, read_cursor, write_cursor
+from limpet.stores.match import number_in
+from limpet.stores.search import CANDIDATES, RESOLVE, ended_from_ms, hex_suffix, named, read_cursor, write_cursor
 from limpet.stores.sqlite.tx import Tx
 from limpet.stores.sqlite.views import COLUMNS, view, views
 
@@ -34,13 +37,23 @@ TEXT: Final = {
     "cause": "j.cause",
 }
 NUMBERS: Final = {"priority": "j.priority", "attempt": "j.attempt", "lost": "j.lost"}
+# Fields that are a part of one of several texts.
+PARTS: Final = {"error": ("j.error_type", "j.reason"), "word": ("l.task", "j.error_type", "j.reason")}
+# How far an instant of a job is from now; NULL for a job that has none. Every ? is now.
+TIMES: Final = {
+    "age": "? - j.enqueued_ms",
+    "finished": "? - j.finished_ms",
+    "started": f"CASE WHEN j.state = {State.running.code} THEN ? - j.claimed_ms END",
+    "due": f"""CASE WHEN j.state = {State.scheduled.code} AND j.due_ms > ? AND j.due_ms < {FOREVER_MS}
+        THEN j.due_ms - ? END""",
+}
 
 
 def find(tx: Tx, query: Query) -> Page:
     """One page: candidates by an index, then the terms as a filter."""
     if query.suffix is not None:
         return named(views(tx, resolve(tx, query.suffix)))
-    keys, index, where, args, terms = _source(query)
+    keys, index, where, args, terms = _source(query, tx.now_ms)
     direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
     if query.cursor is not None:
         values = read_cursor(query.cursor, index, list[int | bytes])
@@ -74,7 +87,7 @@ def find(tx: Tx, query: Query) -> Page:
     return Page(jobs, None if last is None else write_cursor(index, last), complete=last is None)
 
 
-def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
+def _source(query: Query, now_ms: int) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
     """(order, index, conditions, their values, terms that are left) for what is asked for."""
     states, terms = query.states, list(query.terms)
     among = [] if states is None else [f"state IN ({','.join(str(state.code) for state in sorted(states))})"]
@@ -87,10 +100,13 @@ def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any], l
     if states is not None and len(states) == 1:
         state = next(iter(states))
         keys, index = INDEXES[state]
-        where = [f"state = {state.code}"]
+        where, args = [f"state = {state.code}"], list[Any]()
         if state.code >= State.succeeded.code:
             where.append("state >= 4")
-        return keys, index, where, [], terms
+            if (from_ms := ended_from_ms(query, now_ms)) is not None:
+                where.append("finished_ms >= ?")
+                args.append(from_ms)
+        return keys, index, where, args, terms
     return ("id",), "", among, [], terms
 
 
@@ -101,18 +117,18 @@ def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
     if field in NUMBERS:
         number = PRIORITIES.get(value, value) if field == "priority" else value
         return f"{NUMBERS[field]} {term.op} ?", [_number(term, number)]
-    if field == "age":
-        return f"? - j.enqueued_ms {term.op} ?", [now_ms, _number(term, value)]
+    if field in TIMES:
+        since = TIMES[field]
+        return f"{since} {term.op} ?", [*[now_ms] * since.count("?"), _number(term, value)]
     if field == "id":
         return "j.id = ?", [id_bytes(value)]
     if field == "state":
         return "j.state = ?", [State(value).code]
-    if field == "error":
-        pattern = f"%{value.replace('%', '').replace('*', '%')}%"
-        return "(j.error_type LIKE ? OR j.reason LIKE ?)", [pattern, pattern]
+    if field in PARTS:
+        like = [rf"{text} LIKE ? ESCAPE '\'" for text in PARTS[field]]
+        return f"({' OR '.join(like)})", [_part(value)] * len(like)
     if field.startswith("args."):
-        path = "$." + ".".join(f'"{part}"' for part in field[5:].split("."))
-        return "CAST(json_extract(CAST(coalesce(j.args, b.args) AS TEXT), ?) AS TEXT) GLOB ?", [path, _glob(value)]
+        return _argument(term)
     if field in ("tag", "flow", "unique"):
         # These live in the packed part: its bytes hold the text as it is, which spares most rows the decoding.
         longest = id_bytes(value) if field == "flow" else max(value.split("*"), key=len).encode()
@@ -125,6 +141,25 @@ def _number(term: Term, value: object) -> int:
         return int(str(value))
     except ValueError as error:
         raise InvalidOption(f"{term.field}{term.op}{term.value}: not a number", fix="write a whole number") from error
+
+
+def _argument(term: Term) -> tuple[str, list[Any]]:
+    path = "$." + ".".join(f'"{part}"' for part in term.field[5:].split("."))
+    args = "CAST(coalesce(j.args, b.args) AS TEXT)"
+    if term.op == "=":
+        return f"CAST(json_extract({args}, ?) AS TEXT) GLOB ?", [path, _glob(term.value)]
+    number_in(term)
+    # Doubles, which SQLite would compare, are not exact: it only says where a number is.
+    return (
+        f"(json_type({args}, ?) IN ('integer', 'real') AND argument_compares({args}, ?, ?, ?))",
+        [path, term.field, term.op, term.value],
+    )
+
+
+def _part(value: str) -> str:
+    """A part of a text, as a pattern in which only * stands for others."""
+    plain = re.sub(r"([%_\\])", r"\\\1", value)
+    return f"%{plain.replace('*', '%')}%"
 
 
 def _text(column: str, value: str) -> tuple[str, list[Any]]:

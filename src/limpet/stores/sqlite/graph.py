@@ -206,7 +206,7 @@ def revive_children(tx: Tx, root: bytes) -> None:
         for child, lane_id, packed in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
             if tx.row("ended_parent", (child,)) is not None:
                 continue  # another parent of it is dead or gone: it would wait for ever
-            if not unique.reclaim(tx, child, tx.lane(lane_id).task, packed):
+            if not unique.reclaim(tx, child, tx.lane(lane_id), packed):
                 continue  # another job has its key by now: it stays cancelled
             tx.run("job_revive_child", (~BY_PARENT, child))
             tx.move(tx.lane(lane_id), CANCELLED, BLOCKED)

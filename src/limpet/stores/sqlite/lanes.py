@@ -23,8 +23,9 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
         if len(tx.known.lanes) < KNOWN_LANES:
             tx.known.lanes.setdefault(lane.id, lane)
         if tx.row("lane_state", (lane.id,)) is None:
-            place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority, lane.queue, lane.task, lane.tenant)
-            tx.run("lane_insert", (*place, _encode(lane)))
+            place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority)
+            names = (lane.queue, lane.task, lane.task_scope, lane.tenant)
+            tx.run("lane_insert", (*place, *names, _encode(lane)))
             tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
 
 

@@ -59,7 +59,7 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     if state not in (DEAD, SCHEDULED):
         return "not_dead"
     lane = tx.lane(lane_id)
-    if state == DEAD and not unique.reclaim(tx, id, lane.task, extra):
+    if state == DEAD and not unique.reclaim(tx, id, lane, extra):
         return "unique_held"
     due_ms = tx.now_ms + request.delay_ms
     new = SCHEDULED if request.delay_ms > 0 else READY

@@ -53,7 +53,7 @@ def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int, int]
     tx.many("gone_put", remember)
     for id, lane_id, _, extra, _, _ in rows:
         tx.lane_jobs[lane_id] -= 1
-        unique.let_go(tx, id, tx.lane(lane_id).task, extra)
+        unique.let_go(tx, id, tx.lane(lane_id), extra)
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:

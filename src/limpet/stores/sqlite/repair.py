@@ -110,7 +110,7 @@ def _look_keys(tx: Tx) -> Found:
 
 def _mend_keys(tx: Tx, rows: Sequence[Any]) -> None:
     for id, lane_id, packed in rows:
-        unique.reclaim(tx, id, tx.lane(lane_id).task, packed)
+        unique.reclaim(tx, id, tx.lane(lane_id), packed)
 
 
 # -- who runs what

@@ -57,18 +57,32 @@ local function unstarted()
   end
 end
 
--- How many unfinished jobs each place holds.
+-- How many unfinished jobs everything, each queue, and each task (its field) in a queue holds.
 local function alive()
   local counts, all = {}, call("HGETALL", K.counters)
   for i = 1, #all, 2 do
     local queue, task, what = string.match(all[i], "^(%Z*)%z(%Z*)%z(%d+)$")
     if tonumber(what) <= RUNNING then
-      for _, key in ipairs({ "all", "queue:" .. queue, "task:" .. task }) do
+      for _, key in ipairs({ "all", "queue:" .. queue, queue .. "\0" .. task .. "\0" }) do
         counts[key] = (counts[key] or 0) + tonumber(all[i + 1])
       end
     end
   end
   return counts
+end
+
+-- Whether a place holds unfinished jobs; those of a task are those of all classes that its gate rules.
+local function has_jobs(key, counts)
+  if not base.begins(key, "task:") then
+    return (counts[key] or 0) > 0
+  end
+  for _, kind in ipairs(call("SMEMBERS", K.gate_classes .. key)) do
+    local class = tx.class(kind)
+    if class and (counts[class.field] or 0) > 0 then
+      return true
+    end
+  end
+  return false
 end
 
 -- A draining queue, task or store with nothing left ends paused.
@@ -83,7 +97,7 @@ local function drained()
   end
   local counts = #open > 0 and alive()
   for _, key in ipairs(open) do
-    if (counts[key] or 0) == 0 then
+    if not has_jobs(key, counts) then
       gates.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
     end
   end

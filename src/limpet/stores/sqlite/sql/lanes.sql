@@ -3,7 +3,8 @@
 -- "LIMIT ? + 0": see claim.sql.
 
 -- name: lane_insert
-INSERT OR IGNORE INTO limpet_lane (id, class, member, ring, priority, queue, task, tenant, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR IGNORE INTO limpet_lane (id, class, member, ring, priority, queue, task, scope, tenant, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: lane_gate_insert
 INSERT OR IGNORE INTO limpet_lane_gate (gate, lane) VALUES (?, ?);

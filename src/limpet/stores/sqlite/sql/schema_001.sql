@@ -78,6 +78,7 @@ CREATE TABLE limpet_lane (
   jobs INTEGER NOT NULL DEFAULT 0,
   queue TEXT NOT NULL,
   task TEXT NOT NULL,
+  scope TEXT NOT NULL, -- the name by which the gate of the task goes
   tenant TEXT,
   body BLOB NOT NULL,
   CHECK ((state = 2) = (gate IS NOT NULL))
@@ -86,7 +87,7 @@ CREATE INDEX limpet_lane_active ON limpet_lane (class, member, served_ms, id) WH
 CREATE INDEX limpet_lane_waiting ON limpet_lane (gate, class, priority, turn) WHERE state = 2;
 CREATE INDEX limpet_lane_member ON limpet_lane (member, state);
 CREATE INDEX limpet_lane_empty ON limpet_lane (id) WHERE jobs <= 0;
-CREATE INDEX limpet_lane_queue ON limpet_lane (queue, task);
+CREATE INDEX limpet_lane_queue ON limpet_lane (queue, task, scope);
 
 -- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
 CREATE TABLE limpet_lane_gate (gate TEXT NOT NULL, lane INTEGER NOT NULL, PRIMARY KEY (gate, lane)) WITHOUT ROWID;

@@ -81,8 +81,10 @@ SELECT id FROM limpet_session INDEXED BY limpet_session_deadline WHERE deadline_
 SELECT id FROM limpet_job INDEXED BY limpet_job_expires WHERE expires_ms <= ? AND expires_ms IS NOT NULL AND state < 3 LIMIT ?;
 
 -- name: live_of
-SELECT coalesce(sum(n), 0) FROM limpet_count
-WHERE CASE ? WHEN 'queue:' THEN queue = ? WHEN 'task:' THEN task = ? ELSE 1 END AND what IN (?, ?, ?, ?);
+SELECT coalesce(sum(n), 0) FROM limpet_count AS c
+WHERE CASE ? WHEN 'queue:' THEN c.queue = ? WHEN 'task:' THEN EXISTS (
+  SELECT 1 FROM limpet_lane AS l WHERE l.queue = c.queue AND l.task = c.task AND l.scope = ?
+) ELSE 1 END AND c.what IN (?, ?, ?, ?);
 
 -- name: watchers
 SELECT job, ear FROM limpet_watch WHERE job IN (:keys);

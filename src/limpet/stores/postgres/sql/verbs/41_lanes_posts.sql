@@ -9,7 +9,7 @@ DECLARE
   v_class_gates text[];
   v_lane_gates text[] := ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'keys') AS key);
 BEGIN
-  v_class_gates := ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || (v_body ->> 'task')]
+  v_class_gates := ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || coalesce(v_body ->> 'scope', v_body ->> 'task')]
     || ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'limits') AS key);
   IF v_body ->> 'breaker' IS NOT NULL THEN
     v_class_gates := v_class_gates || ('breaker:' || (v_body ->> 'breaker'));

@@ -39,7 +39,9 @@ BEGIN
   END IF;
   v_places := ARRAY(
     SELECT (
-      SELECT k.place FROM unnest(ARRAY['all', 'queue:' || (l.body ->> 'queue'), 'task:' || (l.body ->> 'task')])
+      SELECT k.place FROM unnest(ARRAY[
+        'all', 'queue:' || (l.body ->> 'queue'), 'task:' || coalesce(l.body ->> 'scope', l.body ->> 'task')
+      ])
         WITH ORDINALITY AS k (place, at)
       WHERE k.place = ANY (v_draining) ORDER BY k.at LIMIT 1
     ) FROM (SELECT convert_from(u.body, 'UTF8')::jsonb AS body, u.at FROM unnest(p_batch.bodies) WITH ORDINALITY AS u (body, at)) AS l

@@ -119,6 +119,21 @@ EXCEPTION WHEN lock_not_available THEN
   NULL;
 END $$;
 
+-- Whether a gate is that of this task, which may have several names; its lanes are stored, or posted.
+CREATE OR REPLACE FUNCTION lp.is_task_gate(p_gate text, p_queue text, p_task text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_scope text := substr(p_gate, 6);
+BEGIN
+  RETURN p_gate LIKE 'task:%' AND (
+    EXISTS (SELECT FROM lp.lane AS l WHERE l.queue = p_queue AND l.task = p_task AND l.class_gates[3] = p_gate)
+    OR EXISTS (
+      SELECT FROM lp.post AS p CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb OFFSET 0) AS l (body)
+      WHERE p.kind = :POST_LANE AND p.body IS NOT NULL
+        AND (l.body ->> 'queue', l.body ->> 'task', l.body ->> 'scope') = (p_queue, p_task, v_scope)
+    )
+  );
+END $$;
+
 -- A draining queue, task or store with nothing left ends paused.
 CREATE OR REPLACE FUNCTION lp.pause_drained(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,7 +147,10 @@ BEGIN
   END IF;
   FOR v_gate IN
     SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (v_keys) AND NOT EXISTS (
-      SELECT FROM lp.counts_1() AS c WHERE c.what <= :RUNNING AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
+      SELECT FROM lp.counts_1() AS c WHERE c.what <= :RUNNING AND c.n > 0 AND (
+        g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
+        OR lp.is_task_gate(g.key, c.queue, c.task)
+      )
     ) ORDER BY g.key COLLATE "C" || '' FOR UPDATE OF g
   LOOP
     IF v_gate.draining AND v_gate.paused_at_ms IS NULL THEN

@@ -7,8 +7,8 @@
 -- more than `p_limit` entries of an index are looked at.
 
 -- The statement that walks one index: $1 $2 $3 are the position, $4 is how many. `p_a`, `p_b`: what orders it before
--- the id, if anything does.
-CREATE OR REPLACE FUNCTION lp.walk_statement(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
+-- the id, if anything does. `p_at`: the instant of its state, which is when it is due, was claimed or has ended.
+CREATE OR REPLACE FUNCTION lp.walk_statement(p_place text, p_state text, p_at text, p_where text, p_a text, p_b text, p_newest boolean)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
@@ -17,8 +17,8 @@ DECLARE
   v_last text := concat_ws(', ', CASE WHEN p_a IS NOT NULL THEN '$1' END, CASE WHEN p_b IS NOT NULL THEN '$2' END, '$3');
 BEGIN
   RETURN 'SELECT ' || coalesce(p_a, '0') || '::bigint AS a, ' || coalesce(p_b, '0') || '::bigint AS b, t.id, '
-    || p_state || '::smallint AS state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
-    || ' FROM ' || p_place || ' AS t WHERE ' || p_where || ' AND (' || v_keys || ') '
+    || p_state || '::smallint AS state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type, t.'
+    || p_at || ' AS at_ms FROM ' || p_place || ' AS t WHERE ' || p_where || ' AND (' || v_keys || ') '
     || CASE WHEN p_newest THEN '<' ELSE '>' END || ' (' || v_last || ') ORDER BY ' || v_order || ' LIMIT $4';
 END $$;
 
@@ -29,21 +29,21 @@ DECLARE
 BEGIN
   IF cardinality(p_states) = 1 THEN
     RETURN CASE p_states[1]
-      WHEN :BLOCKED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :BLOCKED', NULL, NULL, p_newest)
-      WHEN :SCHEDULED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
-      WHEN :READY THEN lp.walk_statement('lp.wait', 't.state', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
-      WHEN :RUNNING THEN lp.walk_statement('lp.running', ':RUNNING', 'true', 't.token', NULL, p_newest)
-      ELSE lp.walk_statement('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
+      WHEN :BLOCKED THEN lp.walk_statement('lp.wait', 't.state', 'due_ms', 't.state = :BLOCKED', NULL, NULL, p_newest)
+      WHEN :SCHEDULED THEN lp.walk_statement('lp.wait', 't.state', 'due_ms', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
+      WHEN :READY THEN lp.walk_statement('lp.wait', 't.state', 'due_ms', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
+      WHEN :RUNNING THEN lp.walk_statement('lp.running', ':RUNNING', 'claimed_ms', 'true', 't.token', NULL, p_newest)
+      ELSE lp.walk_statement('lp.done', 't.state', 'finished_ms', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
     END;
   END IF;
   IF p_states && '{:BLOCKED,:SCHEDULED,:READY}' THEN
-    v_parts := v_parts || lp.walk_statement('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.wait', 't.state', 'due_ms', 'true', NULL, NULL, p_newest);
   END IF;
   IF p_states && '{:RUNNING}' THEN
-    v_parts := v_parts || lp.walk_statement('lp.running', ':RUNNING', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.running', ':RUNNING', 'claimed_ms', 'true', NULL, NULL, p_newest);
   END IF;
   IF p_states && '{:SUCCEEDED,:DEAD,:CANCELLED}' THEN
-    v_parts := v_parts || lp.walk_statement('lp.done', 't.state', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.done', 't.state', 'finished_ms', 'true', NULL, NULL, p_newest);
   END IF;
   RETURN 'SELECT m.* FROM ((' || array_to_string(v_parts, ') UNION ALL (') || ')) AS m ORDER BY m.id '
     || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
@@ -57,11 +57,11 @@ DECLARE
   v_named text := 'SELECT n.id FROM ' || CASE WHEN p_by_flow THEN 'lp.flow_job AS n WHERE n.flow' ELSE 'lp.key_job AS n WHERE n.key' END
     || ' = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way || ' LIMIT $4';
 BEGIN
-  RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
+  RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type, t.at_ms'
     || ' FROM (' || v_named || ') AS m CROSS JOIN LATERAL ('
-    || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type FROM lp.wait AS w WHERE w.id = m.id'
-    || ' UNION ALL SELECT :RUNNING::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM lp.running AS r WHERE r.id = m.id'
-    || ' UNION ALL SELECT d.state, d.lane, d.attempt, d.lost, d.reason, d.cause, d.error_type FROM lp.done AS d WHERE d.id = m.id'
+    || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type, w.due_ms AS at_ms FROM lp.wait AS w WHERE w.id = m.id'
+    || ' UNION ALL SELECT :RUNNING::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type, r.claimed_ms FROM lp.running AS r WHERE r.id = m.id'
+    || ' UNION ALL SELECT d.state, d.lane, d.attempt, d.lost, d.reason, d.cause, d.error_type, d.finished_ms FROM lp.done AS d WHERE d.id = m.id'
     || ') AS t ORDER BY m.id' || v_way;
 END $$;
 
@@ -73,7 +73,7 @@ CREATE OR REPLACE FUNCTION lp.candidates_1(
   p_job boolean, p_args boolean, p_bytes bigint, p_flow bytea, p_key bytea,
   OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
   OUT attempts integer[], OUT losts integer[], OUT reasons text[], OUT causes text[], OUT error_types text[],
-  OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
+  OUT at_ms bigint[], OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
 ) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -88,12 +88,12 @@ DECLARE
     WHEN v_name IS NULL THEN lp.statement_of_states(p_states, p_newest) ELSE lp.statement_of_name(p_flow IS NOT NULL, p_newest)
   END;
   v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
-    array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';
+    array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type), array_agg(x.at_ms)';
 BEGIN
   bytes := 0;
   IF NOT p_job THEN
     EXECUTE 'SELECT count(*), ' || v_columns || ' FROM (' || v_source || ') AS x'
-    INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types
+    INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, at_ms
     USING v_a, v_b, v_id, p_limit, p_args, p_bytes, v_name;
     RETURN;
   END IF;
@@ -107,6 +107,6 @@ BEGIN
       LEFT JOIN LATERAL (SELECT b.enqueued_ms, b.extra, b.args FROM lp.job AS b WHERE b.id = c.id OFFSET 0) AS j ON true
     ) AS y ORDER BY y.n
   ) AS x WHERE x.upto - x.bytes < $6'
-  INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
+  INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, at_ms, enqueued_ms, extras, args, bytes
   USING v_a, v_b, v_id, p_limit, p_args, p_bytes, v_name;
 END $$;

@@ -55,7 +55,7 @@ local function only_lane(kind, prio)
     return nil
   end
   class = unpack_(class)
-  local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+  local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.scope])
   if found[1] or found[2] or found[3] then
     return nil
   end

@@ -153,7 +153,7 @@ local function wake_for(kind, class, prio, limited, count, now)
   local sigs, woken = call("SMEMBERS", K.class_signatures .. kind), {}
   count = rouse(sigs, 0, count, woken)
   if count > 0 and not limited then
-    local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+    local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.scope])
     if not (found[1] or found[2] or found[3]) then
       count = rouse(sigs, 1, count, woken)
     end

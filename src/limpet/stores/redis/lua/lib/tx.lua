@@ -197,10 +197,10 @@ local function read_class(kind, raw)
     return nil
   end
   local queue, task, limits, breaker = body[CLASS.queue], body[CLASS.task], body[CLASS.limits], body[CLASS.breaker]
-  if type(queue) ~= "string" or type(task) ~= "string" then
+  if type(queue) ~= "string" or type(task) ~= "string" or type(body[CLASS.scope]) ~= "string" then
     return nil
   end
-  local keys = { "all", "queue:" .. queue, "task:" .. task }
+  local keys = { "all", "queue:" .. queue, "task:" .. body[CLASS.scope] }
   for _, key in ipairs(type(limits) == "table" and limits or {}) do
     keys[#keys + 1] = "limit:" .. key
   end
@@ -208,7 +208,7 @@ local function read_class(kind, raw)
     keys[#keys + 1] = "breaker:" .. breaker
   end
   local class = {
-    kind = kind, queue = queue, task = task, needs = body[CLASS.needs], gates = keys, limited = #keys > 3,
+    kind = kind, queue = queue, task = task, scope = body[CLASS.scope], needs = body[CLASS.needs], gates = keys, limited = #keys > 3,
     keyed = body[CLASS.keyed], field = queue .. "\0" .. task .. "\0", -- and a state: what its jobs are counted under
   }
   classes[kind] = class

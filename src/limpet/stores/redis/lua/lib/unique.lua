@@ -1,5 +1,5 @@
 -- Remembers which job holds an idempotency key; whether it still holds is read off the job itself.
--- A key is task \0 key; its entry (HOLDER) has a bit for each state, and a window of 0 is none. Jobs that held it before,
+-- A key is scope of the task \0 key; its entry (HOLDER) has a bit for each state, and a window of 0 is none. Jobs that held it before,
 -- and are stored, are former_holders by their arrival, those of all tasks together.
 
 unique = {}
@@ -32,7 +32,7 @@ end
 local function key_of(r, extra)
   local key = extra[PACKED.unique]
   if key then
-    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. key, extra[PACKED.unique_states] or 0
+    return tx.class(lanes.get(r.lane).kind).scope .. "\0" .. key, extra[PACKED.unique_states] or 0
   end
 end
 

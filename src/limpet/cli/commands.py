@@ -1,0 +1,80 @@
+"""Lists the commands: what the top of the help shows, which module has each, and where an old name is now."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# section → commands of one line → its words; a line may name several
+SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "Run work": {
+        "worker": "Run an app's tasks.",
+        "enqueue": "Ask for one job, by the task's name.",
+        "agent": "Work as an agent: claim, heartbeat, complete.",
+        "outbox": "Relay jobs from a table in your database.",
+        "demo": "See it work: crashes, limits, dead letters.",
+    },
+    "Look": {
+        "jobs, job": "List jobs that match a query; show one.",
+        "explain": "Say why a job is not running.",
+        "queues": "Depth, age and pauses; retention and weights.",
+        "flows": "List flows; show one as a tree, cancel, retry.",
+        "workers": "List live workers and agents.",
+        "stats": "Show counters that sum up.",
+        "events, audit": "What became of limits; who did what, and why.",
+        "classify": "Say what an error means for its job, and why.",
+        "doctor": "Say what is wrong, or could be.",
+    },
+    "Correct": {
+        "cancel": "Cancel jobs by id or query.",
+        "retry, rerun": "Run dead jobs again; finished ones as new.",
+        "dead": "Dead letters: causes, retry, edit, discard.",
+        "approvals": "What jobs ask of people: list, approve, reject.",
+        "signal": "Give a job the event that it waits for.",
+    },
+    "Control": {
+        "pause, resume, drain": "Stop a queue, a task or everything; go on.",
+        "limits": "Rates, ceilings, budgets: list, set, clear.",
+        "breakers": "Circuit breakers: list, trip, reset.",
+        "schedules": "What runs at times: list, add, change, backfill.",
+    },
+    "Set up": {
+        "migrate": "Create or upgrade the store.",
+        "config": "Say which settings are in force, and why.",
+        "completion": "Print a shell completion script.",
+    },
+}
+
+# module under limpet.cli → its commands
+_IN: Final[dict[str, tuple[str, ...]]] = {
+    "worker": ("worker",),
+    "enqueue": ("enqueue",),
+    "agents": ("agent", "claim", "heartbeat", "complete", "fail", "release"),
+    "outbox": ("outbox",),
+    "demo": ("demo",),
+    "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),
+    "queues": ("queues", "pause", "resume", "drain"),
+    "retention": ("retention",),
+    "weights": ("weights",),
+    "flows": ("flows", "flow"),
+    "look": ("workers", "stats", "events", "audit", "doctor"),
+    "classify": ("classify",),
+    "dead": ("dead",),
+    "waits": ("approvals", "approve", "reject", "signal"),
+    "gates": ("limits", "breakers"),
+    "schedules": ("schedules",),
+    "setup": ("migrate", "config", "completion"),
+}
+MODULES: Final = {name: module for module, names in _IN.items() for name in names}
+
+# Short names that work at the top as well; the help lists them below their noun.
+SHORT: Final = {
+    **{name: f"agent {name}" for name in ("claim", "heartbeat", "complete", "fail", "release")},
+    **{name: f"approvals {name}" for name in ("approve", "reject")},
+    **{name: f"queues {name}" for name in ("retention", "weights")},
+    "flow": "flows",
+}
+
+
+def listed() -> list[str]:
+    """The commands that the help at the top names, in its order."""
+    return [name for lines in SECTIONS.values() for names in lines for name in names.split(", ")]
