@@ -233,7 +233,7 @@ async def test_hooks_hear_of_those_that_a_repair_buries(bench: Bench, vandal: Va
     await publish(bench, State.dead)
     ids = [await one_in(bench, state) for state in (State.ready, State.scheduled, State.running, State.succeeded)]
     vandal.forget_lanes()
-    await (await bench.other()).store.repair(dry_run=False, now_ms=bench.clock.now_ms)
+    await repaired(await bench.other())
     assert await told(bench) == once(ids[:3], State.dead)
 
 

@@ -14,6 +14,7 @@ from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
+from limpet.stores.asking import examined
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import SWEEP_MS, Bench
 from limpet_contract.hand import ENDINGS, Hand
@@ -41,9 +42,10 @@ async def endings(bench: Bench) -> list[Ending]:
     for ending, view in zip(found, await bench.store.get([id_bytes(each.job) for each in found]), strict=True):
         if view is not None and (view.state, view.finished_at_ms) == (ending.state, ending.at_ms):
             lane = view.lane
-            assert (ending.task, ending.queue, ending.tenant) == (lane.task, lane.queue, lane.tenant)
-            said = (ending.attempt, ending.reason, ending.error_type)
-            assert said == (view.attempt, view.reason, view.error_type)
+            place = (ending.queue, ending.task, ending.priority, ending.tenant)
+            assert place == (lane.queue, lane.task, lane.priority, lane.tenant)
+            said = (ending.attempt, ending.enqueued_at_ms, ending.reason, ending.error_type)
+            assert said == (view.attempt, view.enqueued_at_ms, view.reason, view.error_type)
     return found
 
 
@@ -66,7 +68,8 @@ class TestHooks:
     async def test_a_death_makes_a_job_that_knows_how_it_ended(self, bench: Bench) -> None:
         await publish(bench, DEAD)
         id = await bench.add(task="mail", tenant="acme")
-        hand = worker(bench)
+        hand, enqueued_at_ms = worker(bench), bench.clock.now_ms
+        bench.clock.advance(1_000)
         await hand.fail(await hand.take())
         await hand.bury(await hand.take(), message='no such "address" \\ ☃', cause="addresses")
         (job,) = await hook_jobs(bench)
@@ -76,9 +79,11 @@ class TestHooks:
             job=id_text(id),
             task="mail",
             queue="default",
+            priority=5,
             tenant="acme",
             state=DEAD,
             attempt=2,
+            enqueued_at_ms=enqueued_at_ms,
             reason='no such "address" \\ ☃',
             error_type="builtins.RuntimeError",
             at_ms=bench.clock.now_ms,
@@ -288,6 +293,17 @@ class TestHooksOfOthersEnds:
         await bench.retry(parent)
         await hand.bury(await hand.take())
         assert await told(bench) == once([parent, parent], DEAD) + once([child, late] * 2, CANCELLED)
+
+    async def test_what_comes_with_a_job_that_ends_at_once_comes_once(self, bench: Bench) -> None:
+        await publish(bench, CANCELLED)
+        parent = await bench.add()
+        hand = worker(bench)
+        await hand.bury(await hand.take())
+        late, others = bench.job(after=(parent,)), [bench.job() for _ in range(3)]
+        await bench.put(late, *others)
+        assert await told(bench) == once([late.id], CANCELLED)
+        assert await examined(bench.store).repair(dry_run=True, now_ms=bench.clock.now_ms) == []
+        assert await hand.drain(5) == [job.id for job in others]
 
     async def test_a_very_wide_cascade_tells_of_every_dependent(self, bench: Bench) -> None:
         await publish(bench, CANCELLED)

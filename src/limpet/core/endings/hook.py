@@ -26,8 +26,10 @@ class Ending(Struct, frozen=True, omit_defaults=True):
     job: str
     task: str
     queue: str
+    priority: int
     state: State
     attempt: int
+    enqueued_at_ms: int
     at_ms: int
     tenant: str | None = None
     reason: str = ""

@@ -14,20 +14,22 @@ def follow(tx: Tx) -> None:
     if not tx.ended:
         return
     jobs = []
-    for id, lane_id, code, attempt, reason, error_type, at_ms in tx.rows_in("endings", list(tx.ended)):
+    for id, lane_id, code, attempt, enqueued_ms, at_ms, reason, error_type in tx.rows_in("endings", list(tx.ended)):
         lane, state = tx.lane(lane_id), STATES[code]
-        for hook in tx.hooks:
-            if hook.is_for(state, lane):
-                ending = Ending(
-                    id_text(id),
-                    lane.task,
-                    lane.queue,
-                    state,
-                    attempt,
-                    at_ms,
-                    lane.tenant,
-                    reason or "",
-                    error_type or "",
-                )
-                jobs.append(hook.job(ending, hook_id(hook.name, id, tx.ended[id], at_ms)))
+        wanted = [hook for hook in tx.hooks if hook.is_for(state, lane)]
+        if wanted:
+            ending = Ending(
+                job=id_text(id),
+                task=lane.task,
+                queue=lane.queue,
+                priority=lane.priority,
+                state=state,
+                attempt=attempt,
+                enqueued_at_ms=enqueued_ms,
+                at_ms=at_ms,
+                tenant=lane.tenant,
+                reason=reason or "",
+                error_type=error_type or "",
+            )
+            jobs += [hook.job(ending, hook_id(hook.name, id, tx.ended[id], at_ms)) for hook in wanted]
     insert_absent(tx, jobs)

@@ -13,10 +13,10 @@ BEGIN
 END $$;
 
 -- What the job of a hook is told, as JSON: the fields of core's Ending. p_lane: the definition of the job's lane.
-CREATE OR REPLACE FUNCTION lp.told(p_done lp.done, p_lane jsonb) RETURNS bytea LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.told(p_done lp.done, p_enqueued bigint, p_lane jsonb) RETURNS bytea LANGUAGE sql STABLE AS $$
   SELECT convert_to(json_build_object('ending', json_strip_nulls(json_build_object(
     'job', encode(p_done.id, 'hex')::uuid, 'task', p_lane ->> 'task', 'queue', p_lane ->> 'queue', 'tenant', p_lane ->> 'tenant',
-    'state', :STATES::jsonb ->> p_done.state, 'attempt', p_done.attempt,
+    'priority', p_done.priority, 'state', :STATES::jsonb ->> p_done.state, 'attempt', p_done.attempt, 'enqueued_at_ms', p_enqueued,
     'at_ms', p_done.finished_ms, 'reason', p_done.reason, 'error_type', p_done.error_type
   )))::text, 'UTF8')
 $$;
@@ -32,8 +32,9 @@ $$;
 CREATE OR REPLACE FUNCTION lp.follow(p_ids bytea[], p_tokens bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH made AS (
-    SELECT h.lane, h.policy, lp.hook_id(h.name, d, e.token) AS id, lp.told(d, l.body) AS args
-    FROM unnest(p_ids, p_tokens) AS e (id, token) JOIN lp.done AS d ON d.id BETWEEN e.id AND e.id CROSS JOIN LATERAL (
+    SELECT h.lane, h.policy, lp.hook_id(h.name, d, e.token) AS id, lp.told(d, j.enqueued_ms, l.body) AS args
+    FROM unnest(p_ids, p_tokens) AS e (id, token) JOIN lp.done AS d ON d.id BETWEEN e.id AND e.id
+    JOIN lp.job AS j ON j.id = d.id CROSS JOIN LATERAL (
       SELECT convert_from(x.body, 'UTF8')::jsonb AS body FROM (
         SELECT k.body FROM lp.lane AS k WHERE k.id = d.lane
         UNION ALL SELECT p.body FROM lp.post AS p WHERE p.lane = d.lane AND p.body IS NOT NULL AND p.kind = :POST_LANE

@@ -34,8 +34,8 @@ local function told(r, class)
   local lane, names = lanes.get(r.lane), { [SUCCEEDED] = "succeeded", [DEAD] = "dead", [CANCELLED] = "cancelled" }
   return cjson.encode({
     ending = {
-      job = effect_ending.name(r.id), task = class.task, queue = class.queue, state = names[r.state],
-      attempt = r.attempt, at_ms = r.finished, tenant = lane.has_tenant and lanes.definition(lane.raw)[DEFINITION.tenant] or nil,
+      job = effect_ending.name(r.id), task = class.task, queue = class.queue, priority = lane.prio, state = names[r.state],
+      attempt = r.attempt, enqueued_at_ms = r.enq, at_ms = r.finished, tenant = lane.has_tenant and lanes.definition(lane.raw)[DEFINITION.tenant] or nil,
       reason = r.rare[ADDED.reason], error_type = r.rare[ADDED.error_type],
     },
   })
