@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct, field
 
+from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.endings.transition import Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
@@ -42,6 +43,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How one worker process behaves. Every default is the one of the documentation."""
 
     queues: tuple[str, ...] | None = None  # None: every queue that its tasks use
+    hooks: bool = True  # run the hooks of the app too, whatever `queues` says
     capabilities: tuple[str, ...] = ()
     concurrency: int = 100
     threads: int = 16
@@ -166,7 +168,12 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     def serves(self) -> Serves:
         """What its session claims."""
         tasks = self.parts.tasks
-        queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
+        used = {spec.queue for spec in tasks.values()}
+        queues = self.settings.queues or tuple(sorted(used))
+        if not self.settings.hooks:
+            queues = tuple(queue for queue in queues if queue != HOOKS)
+        elif HOOKS in used and HOOKS not in queues:
+            queues += (HOOKS,)
         return Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
 
 
