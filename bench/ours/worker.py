@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from bench.ours.tasks import REPLY, VICTIM, Inbox
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import SupervisorSettings, supervise
 
@@ -70,7 +71,9 @@ def main(settings: str) -> int:
     worker = msgspec.json.decode(settings, type=WorkerSettings)
     return asyncio.run(
         supervise(
-            SupervisorSettings(app_ref="bench.ours.tasks:app", path=(os.getcwd(),), log_level="WARNING", worker=worker)
+            SupervisorSettings(
+                app_ref="bench.ours.tasks:app", path=(os.getcwd(),), log=LogSettings(level="WARNING"), worker=worker
+            )
         )
     )
 

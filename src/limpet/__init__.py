@@ -5,11 +5,13 @@ from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
 from limpet.client.handle import JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
+from limpet.client.new_job import NewJob
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.endings.retry import Retry
 from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from limpet.core.errors import (
+    AmbiguousId,
     BatchTooLarge,
     BudgetExceeded,
     CycleFound,
@@ -55,10 +57,13 @@ from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
+from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
+from limpet.runtime.log_fields import JobFilter, job_fields
 from limpet.runtime.settings import WorkReport
 
 __all__ = [
+    "AmbiguousId",
     "Approval",
     "BatchTooLarge",
     "Breaker",
@@ -87,6 +92,7 @@ __all__ = [
     "JobContext",
     "JobDead",
     "JobError",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
     "JobRecord",
@@ -95,6 +101,7 @@ __all__ = [
     "Limit",
     "Limpet",
     "LimpetError",
+    "NewJob",
     "NextRun",
     "NodeHandle",
     "NodeStatus",
@@ -137,4 +144,6 @@ __all__ = [
     "chord",
     "current_job",
     "group",
+    "http_status",
+    "job_fields",
 ]

@@ -16,6 +16,7 @@ from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import JobHandle
 from limpet.client.hooks import HookOptions
 from limpet.client.injection import OpenResources
+from limpet.client.new_job import EnqueueMiddleware, checked
 from limpet.client.options import CallOptions, ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.registry import Registry
@@ -38,7 +39,7 @@ from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
-from limpet.runtime.context import current
+from limpet.runtime.current import current
 from limpet.runtime.loading import find_ref
 from limpet.runtime.settings import (
     PER_CORE,
@@ -330,6 +331,23 @@ class Limpet:
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
         self._middleware.append(fn)
+        return fn
+
+    def enqueue_middleware(self, fn: EnqueueMiddleware) -> EnqueueMiddleware:
+        """Call `fn(job)` with each `NewJob` that this app is about to store, in order of declaration.
+
+        It may add to the job's meta, change its options, or raise, and then nothing is stored. Every way to enqueue
+        from this app passes it: one job or many, by name, flows, `conn=`, an outbox, sync code. It runs where the
+        caller is, so context variables of a request are there; it must not wait.
+
+        >>> from contextvars import ContextVar
+        >>> app = Limpet("sqlite://")
+        >>> request_id = ContextVar("request_id", default="none")
+        >>> @app.enqueue_middleware
+        ... def add_request_id(job: NewJob) -> None:
+        ...     job.meta["request_id"] = request_id.get()
+        """
+        self._client.middleware.append(checked(fn))
         return fn
 
     def ai_queues(self, name: str = "ai", **numbers: Unpack[AIQueueOptions]) -> AIQueues:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
 import limpet
 from limpet.core import errors
-from tests.arch.tree import ROOT
+from limpet.ops.codes import MEANINGS
+from tests.arch.tree import PACKAGE, ROOT, modules
 
 
 def test_the_page_of_errors_lists_every_error_with_its_code() -> None:
@@ -39,3 +42,28 @@ def test_the_page_of_errors_says_which_are_retryable() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.StoreError)
     }
     assert listed == raised
+
+
+def test_the_page_of_errors_shows_the_table_of_exit_codes_and_http_statuses() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    shown = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (.+) \|$", page, re.MULTILINE)
+    assert shown == [(code, str(m.exit), str(m.status), m.title) for code, m in MEANINGS.items()]
+
+
+def test_every_error_of_the_package_is_in_the_table_and_nothing_else() -> None:
+    declared = set[str]()
+    for path in modules():
+        if path.is_relative_to(PACKAGE):
+            classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+            declared |= {code for each in classes for code in codes_of(each)}
+    assert declared == MEANINGS.keys()
+
+
+def codes_of(node: ast.ClassDef) -> Iterator[str]:
+    """The code that a class says errors of it have."""
+    for line in node.body:
+        match line:
+            case ast.Assign([ast.Name("code")], ast.Constant(str(code))):
+                yield code
+            case ast.AnnAssign(ast.Name("code"), _, ast.Constant(str(code))):
+                yield code

@@ -25,6 +25,7 @@ from limpet.core.jobs.state import FINISHED
 from limpet.core.jobs.view import Counts, JobView
 from limpet.core.tasks.task import build_job
 from limpet.runtime import WorkerSettings
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.supervisor import SupervisorSettings
 from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
@@ -114,7 +115,7 @@ class Field:
             path=(str(ROOT),),
             processes=processes,
             silent_ms=silent_ms,
-            log_level="ERROR" if self.errors else os.environ.get("CHAOS_LOG", "CRITICAL"),
+            log=LogSettings(level="ERROR" if self.errors else os.environ.get("CHAOS_LOG", "CRITICAL")),
             worker=WorkerSettings(**chosen),
         )
         script = source / HERE.relative_to(ROOT) / "start_worker.py"

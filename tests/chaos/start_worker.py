@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
-from limpet.runtime.log import setup_logging
+from limpet.runtime.log_setup import LogSettings, setup_logging
 from limpet.runtime.supervisor import SupervisorSettings, supervise
 
 settings = msgspec.json.decode(sys.argv[1], type=SupervisorSettings)
-setup_logging(level=os.environ.get("CHAOS_LOG", "ERROR"))
+setup_logging(LogSettings(level=os.environ.get("CHAOS_LOG", "ERROR")))
 sys.exit(asyncio.run(supervise(settings)))

@@ -152,7 +152,7 @@ def test_somebody_may_wait_for_a_flow(cli: Cli) -> None:
 
 def test_a_command_that_is_none_is_taken_for_an_id(cli: Cli) -> None:
     waiting(cli)
-    assert "not a job id" in cli("flow", "cancle", code=2).err
+    assert "not a job id" in cli("flow", "cancle", code=3).err
     assert "Usage: limpet flow" in cli("flow", "--help").out
 
 

@@ -75,8 +75,8 @@ def test_since_asks_for_the_newest_part_of_a_list(cli: Cli) -> None:
 def test_an_action_asks_for_more_than_a_word(cli: Cli) -> None:
     """A word may be what a script made of a missing id."""
     cli.seed(orders)
-    assert "not a job id" in cli("cancel", "null", "--yes", code=2).err
-    assert "not a job id" in cli("cancel", "bill", "--yes", code=2).err
+    assert "not a job id" in cli("cancel", "null", "--yes", code=3).err
+    assert "not a job id" in cli("cancel", "bill", "--yes", code=3).err
     assert cli("cancel", "bill", "state:ready", "args.n<10", "--yes", "--json").json["done"] == 1
     assert cli("cancel", '"bill"', "-state:dead", "--yes", "--json").json["done"] == 2
 
@@ -121,12 +121,12 @@ def test_explain_says_why_in_words_and_as_data(cli: Cli) -> None:
     assert shape["reasons"][0]["until"].endswith("Z")
 
 
-def test_a_job_that_is_not_there_is_exit_3_and_a_bad_id_exit_2(cli: Cli) -> None:
+def test_a_job_that_is_not_there_and_what_is_no_id_are_exit_3(cli: Cli) -> None:
     cli.seed(mixed)
     gone = cli("job", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", "--json", code=3)
     assert gone.out == ""
     assert msgspec.json.decode(gone.err)["error"]["code"] == "job_not_found"
-    cli("job", "hello", code=2)
+    assert "is not a job id" in cli("job", "hello", code=3).err
     cli("explain", "00000000ffff", code=3)
 
 

@@ -9,9 +9,10 @@ import pytest
 import limpet.app
 import limpet.client.handle
 import limpet.client.task
+import limpet.runtime.log_fields
 
 
-@pytest.mark.parametrize("module", [limpet.app, limpet.client.handle, limpet.client.task])
+@pytest.mark.parametrize("module", [limpet.app, limpet.client.handle, limpet.client.task, limpet.runtime.log_fields])
 def test_docstrings_run(module: object) -> None:
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0

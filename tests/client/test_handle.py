@@ -11,7 +11,7 @@ import pytest
 from limpet import (
     Cancel,
     Dead,
-    InvalidOption,
+    FlowNotFound,
     JobCancelled,
     JobDead,
     JobNotFound,
@@ -167,8 +167,13 @@ async def test_an_unknown_job_is_not_found(app: Limpet) -> None:
     for ask in (job.status, job.result, job.cancel, job.explain):
         with pytest.raises(JobNotFound):
             await ask()
-    with pytest.raises(InvalidOption, match="not a job id"):
+
+
+async def test_text_that_is_no_id_is_the_id_of_no_job(app: Limpet) -> None:
+    with pytest.raises(JobNotFound, match="'42' is not a job id"):
         app.get("42")
+    with pytest.raises(FlowNotFound, match="'42' is not a job id"):
+        app.get_flow("42")
 
 
 async def test_progress_of_a_running_job_shows_in_its_status(app: Limpet) -> None:

@@ -15,6 +15,7 @@ from limpet.core.endings.decide import (
     SPENT_PROBE_MS,
     awaits_commit,
     decide,
+    is_last,
     unjudgeable,
     unwritable,
 )
@@ -34,6 +35,7 @@ from limpet.core.endings.outcome import (
     Suspended,
     TimedOut,
 )
+from limpet.core.endings.retry import Retry
 from limpet.core.endings.transition import (
     Bury,
     Drop,
@@ -129,6 +131,15 @@ def test_the_last_attempt_is_the_last(outcome: Outcome) -> None:
     assert isinstance(decided(job(4), outcome), RetryAfter)
     assert isinstance(decided(job(5), outcome), Bury)
     assert isinstance(decided(job(1, policy=Policy(attempts=1)), outcome), Bury)
+
+
+@pytest.mark.parametrize("retry", [Retry(attempts=3), Retry.of([0, 0]), Retry.of(None), Retry.of(lambda *_: 0.0)])
+@pytest.mark.parametrize("attempt", [1, 2, 3, 99, 100])
+def test_what_a_handler_is_told_of_its_last_attempt_is_what_is_decided(retry: Retry, attempt: int) -> None:
+    claimed = job(attempt, policy=Policy(**retry.policy_fields()))
+    for outcome in (Raised(failure()), Completed(), LaterAsked(7, failure()), TimedOut(hard=False, after_ms=9)):
+        end = decided(claimed, outcome, retry_function=retry.function, error=ValueError())
+        assert is_last(claimed) == isinstance(end, Bury)
 
 
 @pytest.mark.parametrize("outcome", [SnoozeAsked(1), Limited(), HandedBack(), Crashed()])

@@ -12,7 +12,6 @@ from limpet.core.jobs.view import Finding
 from limpet.core.limits.limit import DeclaredLimit
 from limpet.core.tasks.declaration import Declaration
 from limpet.ops import Operator
-from limpet.ops.codes import MEANINGS, meaning_of
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, kill, put
 
@@ -157,20 +156,6 @@ async def test_the_counters_are_checked(operator: Operator, store: Store) -> Non
     await put(store, job(), job())
     codes = {finding.code: finding.level for finding in await operator.doctor()}
     assert codes["conservation"] == "ok"
-
-
-def test_every_error_of_the_tree_has_a_meaning() -> None:
-    from limpet.core import errors
-
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.LimpetError)]
-    assert {kind.code for kind in kinds} <= MEANINGS.keys()
-    assert meaning_of(errors.StoreUnreachable("x")).exit == 5
-    assert meaning_of(errors.JobNotFound("x")).exit == 3
-
-    class Newer(errors.StoreTimeout):
-        code = "newer"
-
-    assert meaning_of(Newer("x")).exit == 5
 
 
 async def test_a_worker_whose_loop_does_not_turn_is_told(operator: Operator, store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from limpet.core.errors import InvalidOption, JobNotFound, UnknownQueue
+from limpet.core.errors import AmbiguousId, InvalidOption, JobNotFound, UnknownQueue
 from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Beat, Serves
@@ -14,7 +14,7 @@ from limpet.core.limits.limit import DeclaredLimit
 from limpet.core.tasks.declaration import Declaration
 from limpet.ops import InvalidQuery, LimitChange, Operator
 from limpet.ops.names import UnknownName
-from limpet.ops.select import PAGE, AmbiguousId
+from limpet.ops.select import PAGE
 from limpet.ops.shape import breaker_shape
 from limpet.stores.base import Store
 from tests.ops.making import claim, fail_once, job, kill, put
@@ -74,9 +74,9 @@ async def test_an_end_that_fits_two_jobs_is_refused_with_both(operator: Operator
 
 async def test_what_is_no_id_and_what_is_not_there(operator: Operator, store: Store) -> None:
     await put(store, job())
-    with pytest.raises(InvalidOption, match="not a job id"):
+    with pytest.raises(JobNotFound, match="not a job id"):
         await operator.resolve("hello")
-    with pytest.raises(InvalidOption, match="last 4"):
+    with pytest.raises(JobNotFound, match="last 4"):
         await operator.resolve("abc")
     with pytest.raises(JobNotFound):
         await operator.resolve("00000000ffff")

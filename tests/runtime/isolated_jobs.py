@@ -15,6 +15,8 @@ from limpet.core.limits.limit import Limit
 from limpet.core.tasks.task import Inject, TaskSpec
 from limpet.runtime import Parts, current_job
 
+TURNS = 20_000
+
 
 async def number() -> AsyncIterator[int]:
     """A resource of each process."""
@@ -66,6 +68,33 @@ def writes() -> object:
         job.run(job.save({"done": 1}))
         raise ConnectionError
     return job.checkpoint
+
+
+def reports(marker: str) -> int:
+    """Report each turn of a tight loop; then wait until somebody has seen the last of them."""
+    job = current_job()
+    for turn in range(TURNS):
+        job.progress(turn + 1, TURNS)
+    while not os.path.exists(marker):
+        time.sleep(0.005)
+    job.progress(TURNS + 1, TURNS, "the last word")
+    return TURNS
+
+
+def knows() -> object:
+    job = current_job()
+    try:
+        return [
+            job.max_attempts,
+            job.is_last_attempt,
+            dict(job.args),
+            job.priority_name,
+            dict(job.meta),
+            job.enqueued_at,
+        ]
+    finally:
+        if not job.is_last_attempt:
+            raise ConnectionError
 
 
 def crashes() -> None:
@@ -176,6 +205,7 @@ _functions = (
     spins,
     ignores,
     polite,
+    reports,
     crashes,
     crashes_once,
     leaves_a_thread,
@@ -193,6 +223,7 @@ class SmallApp:
             fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
         }
         self.tasks["babbles"] = TaskSpec.declare(babbles, name="babbles", executor="process", retry=None, max_lost=1)
+        self.tasks["knows"] = TaskSpec.declare(knows, name="knows", executor="process", retry=[0], priority="low")
         self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
         self.tasks["forks"] = TaskSpec.declare(forks, name="forks", executor="process", retry=None, max_lost=1)
         for fn in (spends, spends_and_dies):

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -16,13 +17,17 @@ import pytest
 
 from limpet.core.endings.transition import Lose
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import instant_ms
 from limpet.runtime import WorkReport, isolation
+from limpet.runtime.isolated_child import PROGRESS_S
 from limpet.runtime.process_group import gone, runs
+from limpet.runtime.settler import Notebook
 from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
-from tests.runtime.isolated_jobs import app, number, pid
+from tests.runtime.isolated_jobs import TURNS, app, number, pid
 from tests.runtime.running import Bench
 
 REF = "tests.runtime.isolated_jobs:app"
@@ -162,10 +167,50 @@ async def test_a_process_job_that_outlives_the_grace_is_killed_and_handed_back(
     await processes.store.close()
 
 
+async def test_a_process_job_knows_what_it_is(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["knows"], meta={"request": "r1"})
+    await drain(processes)
+    view = await processes.view(id)
+    found = msgspec.json.decode(view.result or b"null")
+    assert found[:-1] == [2, True, {}, "low", {"request": "r1"}]
+    assert instant_ms(datetime.fromisoformat(found[-1])) == view.enqueued_at_ms
+    await processes.store.close()
+
+
 async def test_progress_and_checkpoints_cross_the_pipe(processes: Bench) -> None:
     id = await processes.put(processes.tasks["writes"])
     await drain(processes)
     assert (await processes.view(id)).result == b'{"done":1}'
+    await processes.store.close()
+
+
+async def test_progress_of_a_tight_loop_is_few_messages_and_seen_while_it_runs(
+    processes: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No regular beat comes while it runs."""
+    marker = tmp_path / "seen"
+    heard: list[bytes] = []
+    add = Notebook.add
+
+    def counted(notebook: Notebook, id: bytes, token: int, note: Note, *, soon: bool = False) -> None:
+        heard.append(note.body)
+        add(notebook, id, token, note, soon=soon)
+
+    monkeypatch.setattr(Notebook, "add", counted)
+    id = await processes.put(processes.tasks["reports"], {"marker": str(marker)})
+    began_s = time.monotonic()
+    work = asyncio.create_task(drain(processes, beat_ms=600_000, ttl_ms=1_800_000))
+    async with asyncio.timeout(60):
+        while True:
+            if any(msgspec.json.decode(note.body)["done"] == TURNS for note in (await processes.view(id)).notes):
+                break
+            await asyncio.sleep(0.01)
+    took_s = time.monotonic() - began_s
+    marker.touch()
+    assert (await work).succeeded == 1
+    assert len(heard) <= took_s / PROGRESS_S + 3
+    (note,) = (await processes.view(id)).notes
+    assert msgspec.json.decode(note.body)["message"] == "the last word"
     await processes.store.close()
 
 

@@ -18,7 +18,8 @@ import pytest
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Claimed
 from limpet.runtime import log_writer
-from limpet.runtime.log import job_log, job_succeeded, setup_logging, worker_log
+from limpet.runtime.log import job_log, job_succeeded, worker_log
+from limpet.runtime.log_setup import LogSettings, Style, setup_logging
 from limpet.runtime.log_writer import SUCCESS
 
 AT_S = 1_700_000_000.123
@@ -58,8 +59,8 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.usefixtures("_one_instant")
-def test_a_success_has_the_line_that_its_record_would_have(style: str, capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging(style)
+def test_a_success_has_the_line_that_its_record_would_have(style: Style, capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging(LogSettings(style))
     job_succeeded(JOB, 12)
     job_log(logging.INFO, SUCCESS, JOB, duration_ms=12)
     deferred, recorded = written(capsys)
@@ -68,7 +69,7 @@ def test_a_success_has_the_line_that_its_record_would_have(style: str, capsys: p
 
 
 def test_a_handler_of_the_app_gets_a_record_of_every_success(capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging("json")
+    setup_logging(LogSettings("json"))
     seen: list[logging.LogRecord] = []
 
     class Theirs(logging.Handler):
@@ -84,7 +85,7 @@ def test_a_handler_of_the_app_gets_a_record_of_every_success(capsys: pytest.Capt
 
 
 def test_any_other_line_is_written_at_once_with_all_before_it(capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging("json")
+    setup_logging(LogSettings("json"))
     job_succeeded(JOB, 1)
     worker_log(logging.INFO, "worker started")
     lines = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
@@ -96,7 +97,7 @@ def test_a_log_that_is_read_slowly_keeps_few_lines_waiting(
 ) -> None:
     monkeypatch.setattr(log_writer, "MOST_WAITING", 3)
     monkeypatch.setattr(log_writer, "FLUSH_S", 3_600)  # the thread does not come to it
-    setup_logging("json")
+    setup_logging(LogSettings("json"))
     for duration_ms in range(6):
         job_succeeded(JOB, duration_ms)
     there = [json.loads(line)["duration_ms"] for line in capsys.readouterr().err.splitlines()]
@@ -111,7 +112,7 @@ def test_where_no_thread_can_be_started_a_success_is_written_at_once(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    setup_logging("json")
+    setup_logging(LogSettings("json"))
     for duration_ms in range(2):
         job_succeeded(JOB, duration_ms)
     assert len(capsys.readouterr().err.splitlines()) == 2
@@ -120,9 +121,10 @@ def test_where_no_thread_can_be_started_a_success_is_written_at_once(
 def test_lines_of_several_processes_are_not_torn_in_a_full_pipe() -> None:
     program = """
         import sys
-        from limpet.runtime.log import job_succeeded, setup_logging
+        from limpet.runtime.log import job_succeeded
+        from limpet.runtime.log_setup import LogSettings, setup_logging
         from tests.runtime.test_log_writer import JOB
-        setup_logging("json")
+        setup_logging(LogSettings("json"))
         print("ready", flush=True)
         sys.stdin.read()
         for number in range(5_000):
@@ -152,9 +154,10 @@ def run(program: str) -> list[int]:
     """The durations of the successes that a program has logged."""
     begin = """
         import os
-        from limpet.runtime.log import job_succeeded, setup_logging
+        from limpet.runtime.log import job_succeeded
+        from limpet.runtime.log_setup import LogSettings, setup_logging
         from tests.runtime.test_log_writer import JOB
-        setup_logging("json")
+        setup_logging(LogSettings("json"))
     """
     done = subprocess.run(
         [sys.executable, "-c", dedent(begin) + dedent(program)], capture_output=True, text=True, timeout=120, check=True

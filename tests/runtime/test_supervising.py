@@ -16,7 +16,7 @@ from limpet.core.jobs.lease import Held
 from limpet.runtime.child_messages import CUT_OFF, FAILED, STOPPED, Ready
 from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.child_recovery import verdict
-from limpet.runtime.log_writer import JsonLines
+from limpet.runtime.log_format import JsonLines
 from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings

@@ -22,6 +22,7 @@ from limpet import (
     JobSpec,
     Limit,
     Limpet,
+    NewJob,
     NodeHandle,
     Once,
     Retry,
@@ -92,6 +93,12 @@ def tell(job: JobRecord, db: Pool = Inject(pool)) -> int:
     return len(job.tags)
 
 
+@app.enqueue_middleware
+def stamp(job: NewJob) -> None:
+    job.meta["request"] = str(job.args.get("customer", job.task))
+    job.change(tags=[*job.tags, "web"], priority="low")
+
+
 @app.on_startup
 async def start() -> None: ...
 
@@ -114,6 +121,7 @@ async def ask() -> None:
 
     later = send_email.options(delay=60, priority="low", unique="welcome:42", unique_for=3600, after=[job])
     assert_type(await later.enqueue("acme", to="x"), JobHandle[dict[str, int]])
+    await resize.options(meta={"request": "r1"}).enqueue(1)
     await resize.options(at=datetime.now(UTC), expires_in=timedelta(hours=1), retry=3, tags=["a"]).enqueue(1, width=2)
 
     assert_type(await send_email("acme", to="a@b.c"), dict[str, int])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, cast
 
 from limpet.cli.terminal import Terminal
@@ -24,8 +25,8 @@ def load(terminal: Terminal, reference: str) -> Limpet:
     """The app behind a reference, on the command's store."""
     from limpet.runtime.loading import load_app
 
-    # What a module prints when it is imported is no answer of ours.
-    with redirect_stdout(sys.stderr):
+    # What a module prints when it is imported is no answer of ours, and no line of a JSON log.
+    with open(os.devnull, "w") if terminal.json_log else nullcontext(sys.stderr) as place, redirect_stdout(place):
         app = cast("Limpet", load_app(reference))
     app.rebind(terminal.flag_url, namespace=terminal.flag_namespace)
     return app

@@ -30,6 +30,8 @@ FACTS: Final = (
     ("unique", "unique"),
     ("after", "after"),
     ("flow", "flow"),
+    ("schedule", "schedule"),
+    ("tick", "tick"),
     ("rerun of", "rerun_of"),
     ("costs", "costs"),
     ("spent", "spent"),
@@ -53,6 +55,8 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     if shape["error"] or shape["reason"]:
         terminal.text(f"  {'reason':<12} {': '.join(text for text in (shape['error'], shape['reason']) if text)}")
     _json(terminal, "arguments", shape["args"])
+    if shape["meta"]:
+        _json(terminal, "meta", shape["meta"])
     if shape["state"] == "succeeded":
         _json(terminal, "result", shape["result"])
     for step in shape["steps"]:

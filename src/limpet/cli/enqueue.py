@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="What to do when a parent fails.")
 @click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--meta", type=json_object, help="A JSON object for middleware and hooks, or @FILE; 4 KiB at most.")
 @click.option("--tenant", metavar="NAME", help="The owner of the job, such as a customer. Tenants take turns.")
 @click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="Cost for limits; repeatable (usd=0.02).")
 @click.option("--timeout", type=duration, help="Soft timeout of an attempt.")

@@ -13,6 +13,12 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         """limpet enqueue mail.send '{"to": "a@b.c"}' --app shop:app --wait 30""",
         """limpet enqueue mail.send '{"to": "a@b.c"}' --priority high --unique welcome:42 --delay 5m""",
     ),
+    "hooks": ("limpet hooks", "limpet hooks remove hook:shop.alert"),
+    "hooks list": ("limpet hooks", "limpet hooks list --jsonl"),
+    "hooks remove": (
+        "limpet hooks remove hook:shop.alert",
+        "limpet hooks remove hook:shop.alert --reason 'the pager does it now' --json",
+    ),
     "outbox": (
         "limpet outbox shop:app",
         "limpet outbox --outbox sqlite:///shop.db --once",
@@ -49,7 +55,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "job": ("limpet job 4d1c", "limpet job 4d1c --full --json"),
     "explain": ("limpet explain 4d1c", "limpet explain 4d1c --json"),
     "queues": ("limpet queues", "limpet queues retention set mail --succeeded 1h"),
-    "queues list": ("limpet queues", "limpet queues list --jsonl"),
+    "queues list": ("limpet queues --watch", "limpet queues list --jsonl"),
     "queues retention": ("limpet queues retention", "limpet queues retention set mail --dead forever"),
     "queues retention list": ("limpet queues retention", "limpet queues retention list --jsonl"),
     "queues retention set": (
@@ -76,7 +82,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "flows cancel": ("limpet flows cancel 4d1c --dry-run", "limpet flows cancel 4d1c --yes --reason 'wrong month'"),
     "flows retry": ("limpet flows retry 4d1c", "limpet flows retry 4d1c --from render --yes"),
     "flow": ("limpet flow 4d1c", "limpet flow retry 4d1c --from render"),
-    "workers": ("limpet workers", "limpet workers --jsonl"),
+    "workers": ("limpet workers --watch", "limpet workers --jsonl"),
     "stats": ("limpet stats", "limpet stats --json"),
     "events": ("limpet events", "limpet events --limit 20 --jsonl"),
     "audit": ("limpet audit --limit 20", "limpet audit --after 100 --jsonl"),

@@ -216,6 +216,7 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
     """A list of events."""
     from limpet.ops.shape import event_shape
 
+    terminal.newest_last = True
     shapes = [event_shape(entry) for entry in entries]
     if terminal.machine or not shapes:
         terminal.table("events", (), (), shapes)

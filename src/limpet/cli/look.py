@@ -66,6 +66,7 @@ async def audit_body(terminal: Terminal, after: int | None, limit: int, since: s
         raise UsageError("--after and --since both say where to begin", fix="give one of them")
     async with terminal.operator() as operator:
         entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since))
+    terminal.newest_last = after is None
     shapes = [entry_shape(entry) for entry in entries]
     rows = [
         (
@@ -156,7 +157,7 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
 
 
 workers = command("workers", lists=True)(workers_body)
-stats = command("stats")(stats_body)
+stats = command("stats", lists=True)(stats_body)
 audit = command("audit", lists=True)(audit_body)
 events = command("events", lists=True)(events_body)
 doctor = command("doctor", lists=True)(doctor_body)

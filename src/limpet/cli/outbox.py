@@ -14,11 +14,14 @@ from msgspec.structs import asdict
 
 from limpet import __version__
 from limpet.cli.apps import app_reference
+from limpet.cli.logs import log_options, log_settings, say_line
 from limpet.cli.preflight import Question, ask
-from limpet.cli.terminal import Terminal, say_error
+from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, duration
-from limpet.core.errors import InvalidOption, UsageError
+from limpet.core.errors import UsageError
+from limpet.core.settings import WorkerTable
 from limpet.ops.codes import OK, REFUSED
+from limpet.runtime.log_setup import LogSettings, setup_logging
 from limpet.runtime.signals import STOPS, obeyed
 from limpet.stores.base import MAX_BATCH_JOBS
 from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
@@ -52,12 +55,7 @@ class Ends(Struct, frozen=True):
 @click.option("--batch", type=click.IntRange(1, MAX_BATCH_JOBS), default=500, show_default=True, help="Jobs at a time.")
 @click.option("--cut-off", type=duration, default="10m", show_default=True, help="Exit with 5 after such an outage.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
-@click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
-@click.option(
-    "--log-level",
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    help="INFO; with --once, WARNING.",
-)
+@log_options("info; with --once, warning.")
 async def outbox_body(
     terminal: Terminal,
     app: str | None,
@@ -78,11 +76,12 @@ async def outbox_body(
     relays = once or not (sql or create or failed or retry_failed)
     stop = asyncio.Event()
     with obeyed(partial(_told, stop)) if relays else nullcontext():
-        ends = await _ends(terminal, app_reference(app or app_flag), outbox_url, stop)
+        logs = _log(terminal, log, log_level, once=once) if relays else LogSettings()
+        ends = await _ends(terminal, app_reference(app or app_flag), outbox_url, stop, logs)
         if ends is None:
             return OK.exit
         if not isinstance(ends, Ends):
-            say_error(ends.code, ends.message, ends.fix, as_json=terminal.json)
+            terminal.refuse(ends.code, ends.message, ends.fix)
             return ends.exit
         if sql:
             return _print_sql(terminal, ends)
@@ -105,7 +104,6 @@ async def outbox_body(
                 if terminal.json:
                     terminal.answer(said)
                 return OK.exit
-            _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
             said |= {"url": located(ends.url)}
             store, new = _store(ends), missing_file(ends.url)
             try:
@@ -124,7 +122,7 @@ async def outbox_body(
 
 
 async def _ends(
-    terminal: Terminal, reference: str | None, outbox_url: str | None, stop: asyncio.Event
+    terminal: Terminal, reference: str | None, outbox_url: str | None, stop: asyncio.Event, logs: LogSettings
 ) -> Ends | Refusal | None:
     """Where from and where to: as an app says, else as environment and configuration file do; flags come first."""
     from limpet.config import load_config
@@ -134,7 +132,7 @@ async def _ends(
     url, namespace = config.url.value, config.namespace.value
     found = None if config.outbox is None else config.outbox.value
     if reference is not None:
-        question = Question(reference, terminal.flag_url, terminal.flag_namespace, only_settings=True)
+        question = Question(reference, terminal.flag_url, terminal.flag_namespace, only_settings=True, log=logs)
         answer = await ask(question, stop)
         if answer is None:
             return None
@@ -172,13 +170,12 @@ async def _list_failed(terminal: Terminal, table: Table) -> int:
     return OK.exit
 
 
-def _log(terminal: Terminal, log: str | None, level: str) -> None:
-    from limpet.runtime.log import setup_logging
-
-    style = log or ("json" if terminal.json else os.environ.get("LIMPET_LOG", "text"))
-    if style not in ("text", "json"):
-        raise InvalidOption(f"LIMPET_LOG is {style!r}", fix="text or json")
-    setup_logging(style, level.upper())
+def _log(terminal: Terminal, log: str | None, level: str | None, *, once: bool) -> LogSettings:
+    style, otherwise = log or ("json" if terminal.json else None), "WARNING" if once else "INFO"
+    logs = log_settings(style, level, WorkerTable(), setup=True, otherwise=otherwise)
+    terminal.json_log = logs.style == "json"
+    setup_logging(logs)
+    return logs
 
 
 def _store(ends: Ends) -> Store:
@@ -209,6 +206,9 @@ async def _tell(terminal: Terminal, table: Table, said: dict[str, object], repor
 def _banner(terminal: Terminal, ends: Ends, said: dict[str, object]) -> None:
     if terminal.json:
         terminal.answer({"version": __version__, **said, "pid": os.getpid()})
+        return
+    if terminal.json_log:
+        say_line("info", "outbox starts", version=__version__, **said)
         return
     terminal.say(f"limpet {__version__} outbox {os.getpid()}: {ends.place.shown}")
     terminal.say(f"  store   {located(ends.url)}, namespace {ends.namespace}")

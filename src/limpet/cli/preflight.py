@@ -2,7 +2,7 @@
 
 It runs in a process of its own, because the supervisor that starts it must never run a user's code. The
 question comes as JSON on stdin; the answer goes to the stdout it was started with, while whatever the app
-prints is sent to stderr.
+prints is sent to stderr, or nowhere if that is a log of JSON lines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from limpet.cli.logs import say_line
 from limpet.core.errors import LimpetError
 from limpet.core.jobs.view import Finding
+from limpet.runtime.log_setup import AppLogging, LogSettings, setup_logging
 from limpet.stores.asking import examined
 from limpet.stores.base import Store
 from limpet.stores.open import missing_file
@@ -43,8 +45,7 @@ class Question(Struct, frozen=True):
     namespace: str | None = None
     only_settings: bool = False  # the store is not to be opened
     wait_ms: int = 0  # how long to wait for a store that is away
-    log: str = "text"
-    log_level: str = "INFO"
+    log: LogSettings = LogSettings()
 
 
 class Refusal(Struct, frozen=True):
@@ -107,7 +108,9 @@ async def look(question: Question) -> Answer:
     from limpet.runtime.settings import urgent_executors
 
     tell_refusals_at_once()
-    app = load(Terminal(question.url, question.namespace), question.app)
+    terminal = Terminal(question.url, question.namespace)
+    terminal.json_log = question.log.style == "json"
+    app = load(terminal, question.app)
     if question.only_settings:
         outbox = app.outbox
         return Answer(url=app.url, namespace=app.namespace, outbox="" if outbox is None else outbox.place.url)
@@ -142,10 +145,9 @@ def _ask(store: Store, question: Question) -> Patient:
     if not question.wait_ms:
         return _once
     from limpet.core.text.duration import text_of_ms
-    from limpet.runtime.log import setup_logging
     from limpet.runtime.patient_store import PatientStore
 
-    setup_logging(question.log, question.log_level, name="limpet.worker")
+    setup_logging(question.log, name="limpet.worker")  # again: importing the app may have disabled it
     hint = f"the start waits up to {text_of_ms(question.wait_ms)}; with --no-wait it ends instead"
     return PatientStore(store, random.Random(), question.wait_ms, hint=hint).ask
 
@@ -158,17 +160,25 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     logging.getLogger("limpet").addHandler(logging.NullHandler())  # the worker says what its engine warns of
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
     sys.path.insert(0, os.getcwd())
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    in_json = question.log.style == "json"
+    # The worker's processes print it again, to stdout; a log of JSON lines has no place for it.
+    os.dup2(os.open(os.devnull, os.O_WRONLY) if in_json else 2, 1)
+    AppLogging(question.log, name="limpet.worker")
     try:
         answer = asyncio.run(look(question))
     except LimpetError as error:
         answer = Answer(refusal=Refusal(error.code, error.message, error.fix, meaning_of(error).exit))
     except Exception as error:
-        import traceback
+        if in_json:
+            from limpet.core.endings.failure import traceback_of
 
-        traceback.print_exc()
+            say_line("critical", "the app cannot be looked at", app=question.app, traceback=traceback_of(error))
+        else:
+            import traceback
+
+            traceback.print_exc()
         why = f"{question.app!r} cannot be looked at: {type(error).__name__}: {error}"
         answer = Answer(refusal=Refusal("invalid_option", why, "correct the app; its traceback is above", 1))
     with out:

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from limpet.cli.commands import MODULES, SECTIONS, listed
+from limpet.cli.logs import wants_json_log
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.text.storable import is_storable
 
@@ -74,7 +75,7 @@ def limpet() -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
-    as_json = "--json" in words or "--jsonl" in words
+    as_json = "--json" in words or "--jsonl" in words or wants_json_log(words)
     try:
         _refuse_broken_text(words)
         answer = limpet.main(args=list(words), prog_name="limpet", standalone_mode=False)

@@ -17,6 +17,7 @@ import msgspec
 
 from limpet.config import Config, load_config
 from limpet.core.errors import StoreUnreachable, UsageError
+from limpet.core.text.duration import iso
 from limpet.core.text.storable import storable
 from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
 
@@ -36,6 +37,12 @@ class Terminal:
     def __init__(self, url: str | None, namespace: str | None, *, json: bool = False, jsonl: bool = False) -> None:
         self.flag_url, self.flag_namespace = url, namespace
         self.json, self.jsonl = json, jsonl
+        self.json_log = False  # what the command says goes into a log of JSON lines
+        self.watches = False  # its list is shown again and again, over one connection
+        self.seen: dict[str, Any] = {}  # what the last look left for the next one
+        self.headed = False  # its answer is a table
+        self.newest_last = False  # of a screen that is too small the end is kept
+        self._kept: Store | None = None
 
     @cached_property
     def config(self) -> Config:
@@ -60,12 +67,23 @@ class Terminal:
     async def store(self, *, create: bool = False, wait_ms: int = 0) -> AsyncIterator[Store]:
         """The store of this command; only commands that may begin one create a missing file."""
         url = self.openable(create=create)
+        if self._kept is not None:
+            yield self._kept
+            return
         store = open_store(url, self.config.namespace.value)
         try:
             await reach(store, wait_ms)
+            self._kept = store if self.watches else None
             yield store
         finally:
-            await store.close()
+            if self._kept is None:
+                await store.close()
+
+    async def let_go(self) -> None:
+        """Close the store that was kept for the next look."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
 
     def openable(self, *, create: bool) -> str:
         """The store's URL, unless opening it would answer from a place where nothing is."""
@@ -98,7 +116,10 @@ class Terminal:
         return self.json or self.jsonl
 
     def answer(self, shape: Any) -> None:
-        """One JSON object on stdout."""
+        """One JSON object on stdout; of each look, with its instant, one line."""
+        if self.watches:
+            print(msgspec.json.encode({"at": iso(time.time_ns() // 1_000_000), **shape}).decode())
+            return
         raw = msgspec.json.encode(shape)
         print((msgspec.json.format(raw, indent=2) if sys.stdout.isatty() else raw).decode())
 
@@ -119,8 +140,21 @@ class Terminal:
         """
         if self.jsonl or (self.json and keep):
             print(msgspec.json.encode({"note": clean(words, keep_lines=True)}).decode(), file=sys.stderr)
+        elif self.json_log and not self.json:
+            from limpet.cli.logs import say_line
+
+            say_line("warning" if keep else "info", words)
         elif not self.json:
             print(clean(words, keep_lines=True), file=sys.stderr)
+
+    def refuse(self, code: str, message: str, fix: str) -> None:
+        """Say why the command ends here, on stderr."""
+        if self.json_log and not self.json:
+            from limpet.cli.logs import say_line
+
+            say_line("critical", message, code=code, fix=fix)
+        else:
+            say_error(code, message, fix, as_json=self.json)
 
     def say_made(self, path: str | None) -> None:
         """Name the file of a store that this command has made: one in the wrong folder is noticed at once then."""
@@ -138,6 +172,7 @@ class Terminal:
         else:
             from limpet.cli.table import show
 
+            self.headed = True
             show(columns, rows)
 
     def confirm(self, question: str, *, yes: bool) -> None:

@@ -30,7 +30,14 @@ _NEGATED: Final = re.compile(r"-([A-Za-z_][\w.]*[:<>=].*)", re.DOTALL)
 
 
 class Exemplified(click.Command):
-    """A command whose help ends with two examples."""
+    """A command whose help ends with two examples; `--watch` may stand alone in it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--watch" in args:
+            from limpet.cli.watch import with_interval
+
+            args = with_interval(args)
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from limpet.cli.examples import examples_of
@@ -179,12 +186,27 @@ def command(
 
     def declare(body: Body) -> click.Command:
         @functools.wraps(body)
-        def call(url: str | None, namespace: str | None, json: bool, jsonl: bool = False, **given: Any) -> int:
-            terminal = Terminal(url, namespace, json=json, jsonl=jsonl)
+        def call(
+            url: str | None,
+            namespace: str | None,
+            json: bool,
+            jsonl: bool = False,
+            watch: int | None = None,
+            looks: int | None = None,
+            **given: Any,
+        ) -> int:
+            # Of each look one line: with --jsonl, too, a list is one object then.
+            line = watch is not None and jsonl
+            terminal = Terminal(url, namespace, json=json or line, jsonl=jsonl and not line)
 
             async def whole() -> int | None:
                 tell_refusals_at_once()  # a person waits; what runs on and on tries again by itself
-                return await body(terminal, **given)
+                if watch is None:
+                    return await body(terminal, **given)
+                from limpet.cli.watch import watched
+
+                terminal.watches = True
+                return await watched(terminal, lambda: body(terminal, **given), watch, looks)
 
             try:
                 with _quiet():
@@ -194,10 +216,20 @@ def command(
                 # The reader has seen enough (`limpet jobs | head`); Python must not complain at exit either.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 0
+            except LimpetError as error:
+                if not terminal.json_log:
+                    raise
+                from limpet.ops.codes import meaning_of
+
+                terminal.refuse(error.code, error.message, error.fix)
+                return meaning_of(error).exit
             return answer
 
         made: Callable[..., Any] = call
         if lists:
+            from limpet.cli.watch import watch_options
+
+            made = watch_options(made)
             made = click.option("--jsonl", is_flag=True, help="One JSON object per line.")(made)
         made = click.option("--json", is_flag=True, help="One JSON object on stdout.")(made)
         made = click.option("--namespace", metavar="NAME", help="Which namespace (LIMPET_NAMESPACE).")(made)

@@ -6,13 +6,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from limpet import __version__
 from limpet.cli.apps import app_reference
+from limpet.cli.logs import log_options, log_settings, say_line
 from limpet.cli.preflight import Answer, Question, ask, worst
-from limpet.cli.terminal import Terminal, say_error
+from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, duration
-from limpet.core.errors import InvalidOption, UsageError
+from limpet.core.errors import UsageError
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import text_of_ms, to_ms
 from limpet.ops.codes import OK, REFUSED
@@ -21,6 +23,7 @@ from limpet.stores.open import located, redacted
 if TYPE_CHECKING:
     from limpet.core.jobs.view import Retention
     from limpet.core.settings import RetentionTable, Seconds
+    from limpet.runtime.log_setup import LogSettings
     from limpet.runtime.settings import Reserve, WorkerSettings
     from limpet.runtime.supervisor import SupervisorSettings
 
@@ -45,13 +48,8 @@ if TYPE_CHECKING:
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after this number of jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
 @click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
-@click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
-@click.option(
-    "--log-level",
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    default="INFO",
-    show_default=True,
-)
+@log_options("Of our lines, and of the app's if the worker sets up its logging (info).")
+@click.option("--no-log-setup", is_flag=True, help="Leave logging to the app, the log of its jobs included.")
 async def worker_body(
     terminal: Terminal,
     app: str | None,
@@ -59,21 +57,23 @@ async def worker_body(
     strict: bool,
     no_wait: bool,
     log: str | None,
-    log_level: str,
+    log_level: str | None,
+    no_log_setup: bool,
     **flags: Any,
 ) -> int:
     """Run the tasks of an app until SIGTERM: then finish what fits the grace and hand back the rest, unspent."""
     reference = app_reference(app or app_flag)
     if reference is None:
         raise UsageError("which app?", fix="limpet worker shop.tasks:app, --app or LIMPET_APP")
-    style = log or ("json" if terminal.json else os.environ.get("LIMPET_LOG", "text"))
-    if style not in ("text", "json"):
-        raise InvalidOption(f"LIMPET_LOG is {style!r}", fix="text or json")
-    settings = _settings(terminal, reference, flags, log=style, log_level=log_level.upper())
-    from limpet.runtime.log import setup_logging
+    file = terminal.config.file.worker
+    style = log or ("json" if terminal.json else None)
+    logs = log_settings(style, log_level, file, setup=file.log_setup and not no_log_setup, otherwise="INFO")
+    terminal.json_log = logs.style == "json"
+    settings = _settings(terminal, reference, flags, logs)
+    from limpet.runtime.log_setup import AppLogging
     from limpet.runtime.supervisor import Supervisor
 
-    setup_logging(style, settings.log_level)
+    AppLogging(replace(logs, app=True)).complete()  # of this process, which never imports the app
     supervisor = Supervisor(settings)
     # First of all: the app may be imported for long, and a signal then is an order too.
     with supervisor.obeys_signals():
@@ -82,20 +82,18 @@ async def worker_body(
             return OK.exit
         if answer.refusal is not None:
             refusal = answer.refusal
-            say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
+            terminal.refuse(refusal.code, refusal.message, refusal.fix)
             return refusal.exit
         _check(terminal, reference, answer, settings.worker)
         _banner(terminal, reference, answer, settings)
         if strict and worst(answer.findings):
             fix = "" if not terminal.json else "the notes before this one say what to change"
-            say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
+            terminal.refuse("refused", "--strict refuses to start with these warnings", fix)
             return REFUSED.exit
         return await supervisor.run()
 
 
-def _settings(
-    terminal: Terminal, reference: str, flags: dict[str, Any], *, log: str, log_level: str
-) -> SupervisorSettings:
+def _settings(terminal: Terminal, reference: str, flags: dict[str, Any], logs: LogSettings) -> SupervisorSettings:
     """What the flags say, else the [worker] table, else the defaults."""
     from limpet.runtime.settings import WorkerSettings
     from limpet.runtime.supervisor import SupervisorSettings
@@ -125,8 +123,7 @@ def _settings(
         processes=flags["processes"] or file.processes or 1,
         url=terminal.flag_url,
         namespace=terminal.flag_namespace,
-        log=log,
-        log_level=log_level,
+        log=logs,
         worker=worker,
     )
 
@@ -138,7 +135,6 @@ def _question(terminal: Terminal, settings: SupervisorSettings, *, wait: bool) -
         terminal.flag_namespace,
         wait_ms=settings.worker.cut_off_ms if wait else 0,
         log=settings.log,
-        log_level=settings.log_level,
     )
 
 
@@ -188,24 +184,26 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
     worker = settings.worker
     queues = list(worker.queues or answer.queues)
     reserve = Reserve.of(worker, answer.urgent)
-    if terminal.json:
-        terminal.answer(
-            {
-                "version": __version__,
-                "app": reference,
-                "url": located(answer.url),
-                "made": answer.made,
-                "namespace": answer.namespace,
-                "queues": queues,
-                "tasks": list(answer.tasks),
-                "processes": settings.processes,
-                "concurrency": worker.concurrency,
-                "threads": worker.threads,
-                "job_processes": worker.job_processes,
-                "reserve": {"jobs": reserve.slots, "threads": reserve.threads},
-                "pid": os.getpid(),
-            }
-        )
+    if terminal.json or terminal.json_log:
+        shape = {
+            "version": __version__,
+            "app": reference,
+            "url": located(answer.url),
+            "made": answer.made,
+            "namespace": answer.namespace,
+            "queues": queues,
+            "tasks": list(answer.tasks),
+            "processes": settings.processes,
+            "concurrency": worker.concurrency,
+            "threads": worker.threads,
+            "job_processes": worker.job_processes,
+            "reserve": {"jobs": reserve.slots, "threads": reserve.threads},
+            "pid": os.getpid(),
+        }
+        if terminal.json:
+            terminal.answer(shape)
+        else:
+            say_line("info", "worker starts", **shape)
     else:
         plural = "process" if settings.processes == 1 else "processes"
         terminal.say(f"limpet {__version__} worker {os.getpid()}: {reference}")
@@ -216,7 +214,11 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         terminal.say(f"  grace   {text_of_ms(worker.grace_ms)}")
         terminal.say_made(answer.made)
     for finding in worst(answer.findings):
-        terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""), keep=True)
+        if terminal.json_log and not terminal.json:
+            say_line(finding.level, finding.text, code=finding.code, fix=finding.fix)
+        else:
+            fix = f"\n  {finding.fix}" if finding.fix else ""
+            terminal.say(f"{finding.level}: {finding.text}{fix}", keep=True)
 
 
 def _places(worker: WorkerSettings, answer: Answer, reserve: Reserve) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.work import JobSpec
@@ -11,7 +11,7 @@ from limpet.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, U
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.options import longer_wait
-from limpet.core.tasks.task import TaskSpec, build_job
+from limpet.core.tasks.task import Options, TaskSpec, build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
 # Parents of all jobs in one step: an engine notes each, and other calls wait meanwhile.
@@ -22,11 +22,15 @@ _CHUNK_JOBS: Final = 5_000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _CHUNK_DEPENDENCIES: Final = 25_000
 
+# The options of a job after the app's middleware has seen it.
+Shaped = Callable[[TaskSpec, Mapping[str, Any], Options], Options]
+
 
 class Batch:
     """Jobs that go to the store in one call, with the gates they name."""
 
-    def __init__(self) -> None:
+    def __init__(self, shaped: Shaped) -> None:
+        self._shaped = shaped
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
         self.precheck = BudgetPrecheck()
@@ -37,7 +41,7 @@ class Batch:
     def add(self, index: int, item: object, id: bytes) -> None:
         """Build one job; `index` is its place in what the caller passed."""
         try:
-            spec, job, rules = _build(item, id)
+            spec, job, rules = _build(item, id, self._shaped)
         except UsageError as error:
             raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
         assert isinstance(item, JobSpec)
@@ -45,7 +49,7 @@ class Batch:
         if spec.budgets:
             self.precheck.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)
-        self._bytes += len(job.args)
+        self._bytes += len(job.args) + len(job.meta)
         self._dependencies += len(job.after)
         for rule in rules:
             self.rules[rule.key] = rule
@@ -74,7 +78,7 @@ class Batch:
         )
 
 
-def _build(item: object, id: bytes) -> tuple[TaskSpec, Job, tuple[GateRule, ...]]:
+def _build(item: object, id: bytes, shaped: Shaped) -> tuple[TaskSpec, Job, tuple[GateRule, ...]]:
     if not isinstance(item, JobSpec):
         if isinstance(item, Coroutine):
             item.close()  # task.enqueue(...) where task.job(...) was meant: it will never run
@@ -87,4 +91,5 @@ def _build(item: object, id: bytes) -> tuple[TaskSpec, Job, tuple[GateRule, ...]
     signature = item.spec.signature
     if not signature.required.issubset(item.values):
         signature.bind_named(item.values)  # raises, naming what is missing
-    return item.spec, *build_job(item.spec, item.values, item.options, id=item.options.id or id)
+    options = shaped(item.spec, item.values, item.options)
+    return item.spec, *build_job(item.spec, item.values, options, id=options.id or id)

@@ -15,15 +15,16 @@ from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, JobHandle
 from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_early
+from limpet.client.new_job import EnqueueMiddleware, NewJob
 from limpet.client.options import CallOptions
 from limpet.client.producer import Connection, Producer
 from limpet.client.registry import Published
 from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
-from limpet.core.errors import InvalidOption, StoreUnreachable, UnknownQueue, UsageError
+from limpet.core.errors import FlowNotFound, InvalidOption, StoreUnreachable, UnknownQueue, UsageError
 from limpet.core.flows.refs import with_refs
 from limpet.core.gate import GateRule
-from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.ids import id_bytes, known_id
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.options import refuse_waiting
 from limpet.core.records.explanation import Explanation
@@ -83,6 +84,7 @@ class Client:
         self._outbox = outbox
         self.producer = Producer(connection, settings.enqueue_timeout_s)
         self._published = Published(connection)
+        self.middleware: list[EnqueueMiddleware] = []
 
     # -- what handles ask
 
@@ -107,11 +109,11 @@ class Client:
 
     def handle(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id is known."""
-        return JobHandle(self, id_bytes(id), task="", existing=True)
+        return JobHandle(self, known_id(id), task="", existing=True)
 
     def flow_handle(self, id: str) -> FlowHandle:
         """The handle of a flow whose id is known."""
-        return FlowHandle(self, id_bytes(id))
+        return FlowHandle(self, known_id(id, FlowNotFound))
 
     def new_id(self) -> bytes:
         """A new id for a job or a flow."""
@@ -130,6 +132,15 @@ class Client:
         if precheck:
             await self._in_time("gates", precheck.check(self.store))
 
+    def shaped(self, spec: TaskSpec, values: Mapping[str, Any], options: Options) -> Options:
+        """What a job is asked for with, after the app's middleware has seen it; in order of declaration."""
+        if not self.middleware:
+            return options
+        job = NewJob(self, spec, values, options)
+        for middleware in self.middleware:
+            middleware(job)
+        return job.final()
+
     async def enqueue_on(
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
     ) -> JobHandle[Any]:
@@ -137,6 +148,7 @@ class Client:
 
         No deadline and no shared round trip: both would act on the caller's connection behind its back.
         """
+        options = self.shaped(spec, values, options)
         job, rules = build_job(spec, values, options, id=options.id or self.producer.new_id())
         if spec.budgets:
             precheck = BudgetPrecheck()
@@ -204,7 +216,7 @@ class Client:
                 fix="leave atomic out; for more jobs than one call takes, call again before you commit",
             )
         handles: list[JobHandle[Any]] = []
-        batch, count, new_id = Batch(), 0, self.producer.batcher().new_id
+        batch, count, new_id = Batch(self.shaped), 0, self.producer.batcher().new_id
         for count, item in enumerate(jobs, 1):
             if ids is not None and count > len(ids):
                 raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
@@ -218,7 +230,7 @@ class Client:
                 batch.refuse_if_too_large()
             elif batch.is_chunk:
                 handles += await self._send(batch, handles)
-                batch = Batch()
+                batch = Batch(self.shaped)
             if count % _TURN == 0:
                 await asyncio.sleep(0)
         if ids is not None and count != len(ids):

@@ -55,7 +55,7 @@ class Node:
             signature = spec.spec.signature
             if not signature.required.issubset(self.values):
                 signature.bind_named(self.values)  # raises, naming what is missing
-            options = replace(spec.options, after=after)
+            options = spec.client.shaped(spec.spec, self.values, replace(spec.options, after=after))
             return build_job(spec.spec, self.values, options, id=self.handle.raw, flow=flow, meta=meta)
         except UsageError as error:
             raise self._refused(error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -41,6 +41,7 @@ class CallOptions(TypedDict, total=False):
     cost: int | Amounts
     timeout: Duration | None
     retry: RetryValue
+    meta: Mapping[str, Any]  # one JSON object for middleware and hooks, 4 KiB at most
     id: str
     conn: Any  # the caller's own database connection, inside its transaction
     wait: bool | Duration  # for room in a full queue: so long, or (True) as long as an enqueue may take
@@ -57,3 +58,4 @@ class ScheduleOptions(TypedDict, total=False):
     cost: int | Amounts
     timeout: Duration | None
     retry: int | Sequence[Duration] | None
+    meta: Mapping[str, Any]

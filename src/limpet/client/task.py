@@ -101,6 +101,8 @@ async def enqueue(client: Client, spec: TaskSpec, values: Mapping[str, Any], opt
     if options.conn is not None:
         return await client.enqueue_on(options.conn, spec, values, options)
     batcher = client.producer.batcher()
+    if client.middleware:
+        options = client.shaped(spec, values, options)
     job, rules = build_job(spec, values, options, id=options.id or batcher.new_id())
     if spec.budgets:
         await client.check_budgets(spec, job)

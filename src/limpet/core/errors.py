@@ -150,6 +150,12 @@ class SuspensionCaught(UsageError):
     code = "suspension_caught"
 
 
+class AmbiguousId(UsageError):
+    """The end of an id fits more than one job, or more than one flow."""
+
+    code = "ambiguous_id"
+
+
 class StoreError(LimpetError):
     """The engine is in trouble. `verb` is what was asked; `retryable` says whether asking again can help."""
 
@@ -222,7 +228,7 @@ class JobCancelled(JobError):
 
 
 class JobNotFound(JobError):
-    """No such job is stored: it never was, or it was pruned."""
+    """No such job is stored: it never was, it was pruned, or what names it is no id at all."""
 
     code = "job_not_found"
 

@@ -37,6 +37,9 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     capabilities: list[str] | None = None
     max_jobs: int | None = None
     max_memory_mb: int | None = None
+    log: str | None = None
+    log_level: str | None = None
+    log_setup: bool = True
 
 
 class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):

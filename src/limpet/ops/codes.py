@@ -1,4 +1,4 @@
-"""Decides what each error code means outside Python: the one table of exit codes and HTTP statuses."""
+"""Decides what each error code means outside Python: the one table of exit codes, HTTP statuses and titles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from limpet.core.errors import LimpetError
 
 
 class Meaning(NamedTuple):
-    """What a code becomes for a shell and for an HTTP client."""
+    """What a code becomes for a shell and for an HTTP client; the title says it in a few words, always the same."""
 
     exit: int
     status: int
+    title: str = ""
 
 
 OK: Final = Meaning(0, 200)
@@ -27,56 +28,73 @@ DOCTOR_WARNINGS: Final = Meaning(10, 200)
 DOCTOR_ERRORS: Final = Meaning(11, 200)
 
 MEANINGS: Final[dict[str, Meaning]] = {
-    "limpet": REFUSED,
-    "usage": USAGE,
-    "invalid_task": USAGE,
-    "invalid_option": USAGE,
-    "invalid_arguments": USAGE,
-    "import_failed": REFUSED,
-    "invalid_query": USAGE,
-    "payload_too_large": Meaning(2, 413),
-    "not_serialisable": USAGE,
-    "batch_too_large": Meaning(2, 413),
-    "cycle_found": USAGE,
-    "ambiguous_id": USAGE,
-    "several_jobs": USAGE,
-    "invalid_step": USAGE,
-    "unknown_queue": NOT_FOUND,
-    "unknown_name": NOT_FOUND,
-    "unknown_task": REFUSED,
-    "unknown_parent": NOT_FOUND,
-    "job_not_found": NOT_FOUND,
-    "flow_not_found": NOT_FOUND,
-    "queue_draining": REFUSED,
-    "queue_full": REFUSED,
-    "budget_exceeded": REFUSED,
-    "wrong_context": REFUSED,
-    "unique_held": CONFLICT,
-    "schedule_exists": CONFLICT,
-    "schedule_busy": CONFLICT,
-    "schedule_contended": CONFLICT,
-    "schedule_declared": REFUSED,
-    "stale_lease": CONFLICT,
-    "lease_lost": CONFLICT,
-    "store": Meaning(1, 500),
-    "store_unreachable": UNREACHABLE,
-    "store_timeout": UNREACHABLE,
-    "store_full": Meaning(1, 507),
-    "store_corrupt": Meaning(1, 500),
-    "schema_outdated": Meaning(1, 503),
-    "job": REFUSED,
-    "job_dead": REFUSED,
-    "job_cancelled": REFUSED,
-    "result_timeout": TIMED_OUT,
-    "step_failed": REFUSED,
-    "steps_changed": REFUSED,
-    "suspension_caught": REFUSED,
-    "wait_timeout": TIMED_OUT,
-    "nothing_to_claim": NOTHING,
+    "limpet": Meaning(1, 500, "Limpet failed"),
+    # the caller is wrong
+    "usage": Meaning(2, 422, "Wrong use"),
+    "invalid_task": Meaning(2, 422, "Invalid task"),
+    "invalid_option": Meaning(2, 422, "Invalid option"),
+    "invalid_arguments": Meaning(2, 422, "Invalid arguments"),
+    "invalid_query": Meaning(2, 422, "Invalid query"),
+    "invalid_step": Meaning(2, 422, "Invalid step"),
+    "payload_too_large": Meaning(2, 413, "Payload too large"),
+    "batch_too_large": Meaning(2, 413, "Batch too large"),
+    "not_serialisable": Meaning(2, 422, "Not serialisable"),
+    "cycle_found": Meaning(2, 422, "Jobs wait for each other"),
+    "ambiguous_id": Meaning(2, 422, "More than one id fits"),
+    "several_jobs": Meaning(2, 422, "More than one job fits"),
+    # what is named does not exist
+    "job_not_found": Meaning(3, 404, "No such job"),
+    "flow_not_found": Meaning(3, 404, "No such flow"),
+    "unknown_name": Meaning(3, 404, "Unknown name"),
+    "unknown_queue": Meaning(3, 404, "Unknown queue"),
+    "unknown_parent": Meaning(3, 404, "Unknown parent"),
+    # it cannot be done now, or not like this
+    "import_failed": Meaning(1, 500, "Import failed"),
+    "unknown_task": Meaning(1, 409, "Task not declared"),
+    "queue_draining": Meaning(1, 409, "Queue is draining"),
+    "queue_full": Meaning(1, 429, "Queue is full"),
+    "budget_exceeded": Meaning(1, 429, "Budget is spent"),
+    "wrong_context": Meaning(1, 500, "Wrong context"),
+    "schedule_declared": Meaning(1, 409, "Schedule is declared in code"),
+    "schedule_exists": Meaning(4, 409, "Schedule exists"),
+    "schedule_busy": Meaning(4, 409, "Schedule is busy"),
+    "schedule_contended": Meaning(4, 409, "Schedule was changed meanwhile"),
+    # the engine is in trouble
+    "store": Meaning(1, 500, "Store failed"),
+    "store_unreachable": Meaning(5, 503, "Store unreachable"),
+    "store_timeout": Meaning(5, 503, "Store did not answer in time"),
+    "store_full": Meaning(1, 507, "Store is full"),
+    "store_corrupt": Meaning(1, 500, "Store is corrupt"),
+    "schema_outdated": Meaning(1, 503, "Schema outdated"),
+    # what became of a job, or of its attempt
+    "job": Meaning(1, 409, "Job has no result"),
+    "job_dead": Meaning(1, 409, "Job is dead"),
+    "job_cancelled": Meaning(1, 409, "Job was cancelled"),
+    "result_timeout": Meaning(7, 504, "Result not ready in time"),
+    "lease_lost": Meaning(4, 409, "Lease lost"),
+    "step_failed": Meaning(1, 409, "Step failed"),
+    "steps_changed": Meaning(1, 409, "Steps changed"),
+    "suspension_caught": Meaning(1, 500, "Suspension was caught"),
+    "wait_timeout": Meaning(7, 504, "Event did not come in time"),
+    # a worker or a relay ends
+    "worker_failed": Meaning(1, 500, "Worker failed"),
+    "worker_cut_off": Meaning(5, 503, "Worker is cut off"),
+    "isolation_failed": Meaning(1, 500, "Process failed to start"),
+    "unreadable": Meaning(1, 500, "Outbox row is unreadable"),
 }
 
 
 def meaning_of(error: LimpetError) -> Meaning:
     """What an error means to the outside; a code that is not in the table counts as its family's."""
     family = (getattr(kind, "code", "") for kind in type(error).__mro__)
-    return next((MEANINGS[code] for code in (error.code, *family) if code in MEANINGS), REFUSED)
+    return next((MEANINGS[code] for code in (error.code, *family) if code in MEANINGS), MEANINGS["limpet"])
+
+
+def http_status(error: LimpetError) -> int:
+    """The HTTP status for an error, for views of your own.
+
+    >>> from limpet import JobNotFound, http_status
+    >>> http_status(JobNotFound("no such job"))
+    404
+    """
+    return meaning_of(error).status

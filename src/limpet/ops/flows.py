@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from limpet.core.errors import FlowNotFound, InvalidOption, UnknownParent
+from limpet.core.errors import AmbiguousId, FlowNotFound, InvalidOption, JobNotFound, UnknownParent
 from limpet.core.flows.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
 from limpet.core.jobs.ids import IdMaker, id_bytes, id_text
 from limpet.core.jobs.state import LIVE, WAITING, State
 from limpet.core.jobs.view import FlowView, JobView, Query, Term
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import BulkReport, Decision, Progress
-from limpet.ops.select import PAGE, SHORTEST_SUFFIX, AmbiguousId, key_holders, resolve, walk
+from limpet.ops.select import PAGE, SHORTEST_SUFFIX, key_holders, resolve, walk
 from limpet.stores.asking import refuse_draining
 from limpet.stores.base import RetryRequest, Store
 
@@ -97,7 +97,10 @@ class Flows:
                 raise AmbiguousId(f"more than one flow id ends in {text!r}: {shown}", fix="give more characters")
             if found:
                 return found[0]
-            raw = await resolve(self.store, text)
+            try:
+                raw = await resolve(self.store, text)
+            except JobNotFound as error:
+                raise FlowNotFound(error.message, fix=error.fix) from None
         elif await self.store.flows([raw]):
             return raw
         (view,) = await self.store.get([raw])

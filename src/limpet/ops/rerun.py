@@ -16,8 +16,8 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Job, Unique
 from limpet.core.jobs.lease import Input
+from limpet.core.jobs.meta import RERUN_OF, whole_meta
 from limpet.core.jobs.options import Options
-from limpet.core.jobs.origin import RERUN_OF, read_meta
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView
 from limpet.core.tasks.codec import decode_json
@@ -91,7 +91,7 @@ class Rerun:
         id, args = self._ids.make(self.now_ms), await self._args(view)
         if task is not None and (fault := fault_in(decode_json(args), names_of(task.schema))) is not None:
             raise UsageError(f"{view.lane.task} takes other arguments today: {fault}")
-        meta = {name: value for name, value in read_meta(view.meta).items() if name != "flow"}
+        meta = {name: value for name, value in whole_meta(view.meta).items() if name != "flow"}
         job = Job(
             id,
             view.lane,

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from limpet.core.errors import InvalidOption, JobNotFound, UsageError
+from limpet.core.errors import AmbiguousId, InvalidOption, JobNotFound
 from limpet.core.flows.steps import KIND
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.state import LIVE, State
@@ -24,12 +24,6 @@ PAGE = 500  # jobs per step of a bulk action: a progress bar that moves, locks t
 Which = str | Query | Sequence[str]  # a query (text or parsed), or ids
 
 
-class AmbiguousId(UsageError):
-    """The end of an id fits more than one job."""
-
-    code = "ambiguous_id"
-
-
 async def resolve(store: Store, text: str) -> bytes:
     """The id that `text` names: a whole id, or an end that only one job has."""
     text = text.strip().lower().removeprefix("…")  # as narrow tables show it
@@ -38,7 +32,7 @@ async def resolve(store: Store, text: str) -> bytes:
     except InvalidOption:
         pass
     if not may_be_id(text):
-        raise InvalidOption(
+        raise JobNotFound(
             f"{text!r} is not a job id", fix=f"give the whole id, or its last {SHORTEST_SUFFIX} or more characters"
         )
     found = [job.id for job in (await store.find(Query(suffix=text))).jobs]

@@ -24,6 +24,7 @@ from limpet.core.gate import (
 )
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed, SessionView
+from limpet.core.jobs.meta import asked_meta
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from limpet.core.limits.period import ends_ms
@@ -82,6 +83,7 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
         "queue": claimed.lane.queue,
         "attempt": claimed.attempt,
         "attempts": claimed.policy.attempts,
+        **({"meta": meta} if (meta := asked_meta(claimed.meta)) else {}),
         **_arguments(claimed),
         "inputs": {
             id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)

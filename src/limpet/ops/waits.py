@@ -137,7 +137,7 @@ class Waits:
         if task is None:
             try:
                 id = await resolve(self.store, which)
-            except (InvalidOption, JobNotFound):
+            except JobNotFound:
                 pass
             else:
                 if await self._is_stored(id):

@@ -179,7 +179,7 @@ class Carrier:
             await self._set_aside(turn, row, refusal)
         elif self._waits.put((row.queue, row.task)):
             about = {"job_id": row.id, "queue": row.queue, "task": row.task}
-            outbox_log(logging.WARNING, "not taken now, it waits", **about, why=_words(refusal))
+            outbox_log(logging.WARNING, "not taken now, it waits", **about, reason=_words(refusal))
 
     async def _may_pass(self, turn: Turn, job: Job, refusal: Exception) -> bool:
         """True when the same job may be taken later by itself."""
@@ -191,7 +191,7 @@ class Carrier:
         await turn.set_aside(row.seq, storable(_words(error)))
         self.report.failed += 1
         about = {"job_id": row.id, "queue": row.queue, "task": row.task}
-        outbox_log(logging.ERROR, "set aside", **about, why=_words(error))
+        outbox_log(logging.ERROR, "set aside", **about, reason=_words(error))
 
     # -- the next batch
 

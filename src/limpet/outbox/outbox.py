@@ -40,7 +40,7 @@ class Home:
             self._home = await self._ask(block)
         except Exception as error:
             why = str(error).strip() or type(error).__name__
-            outbox_log(logging.WARNING, "not asked where it is, told by its name", outbox=self._place.shown, why=why)
+            outbox_log(logging.WARNING, "not asked where it is, told by its name", outbox=self._place.shown, reason=why)
             self._trusted.add(home)
             return True
         return home == self._home

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from limpet.core.errors import StoreUnreachable, UsageError
+from limpet.core.text.log_line import Said
 from limpet.outbox.place import Place
 from limpet.outbox.row import Row
 from limpet.stores.callers import Dialect
@@ -143,8 +144,7 @@ logger: Final = logging.getLogger("limpet.outbox")
 def outbox_log(level: int, event: str, **fields: object) -> None:
     """One line; formatters find the same facts as a mapping under `record.limpet`."""
     if logger.isEnabledFor(level):
-        words = "".join(f" {name}={value}" for name, value in fields.items())
-        logger.log(level, "%s%s", event, words, extra={"limpet": {"event": event, **fields}})
+        logger.log(level, "%s%s", event, Said(fields), extra={"limpet": {"event": event, **fields}})
 
 
 def named_at(home: str) -> str:

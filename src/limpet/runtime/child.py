@@ -16,6 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final, TypeVar
 
+from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import StoreError
 from limpet.runtime.attempt import end_of_copy
 from limpet.runtime.background import background
@@ -39,7 +40,8 @@ from limpet.runtime.child_messages import (
     to_child,
 )
 from limpet.runtime.loading import load_app
-from limpet.runtime.log import setup_logging, worker_log
+from limpet.runtime.log import worker_log
+from limpet.runtime.log_setup import AppLogging
 from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
@@ -127,30 +129,33 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
     begin = None if body is None else to_child.decode(body)
     if not isinstance(begin, Begin):
         return STOPPED  # the supervisor died before it could speak
-    setup_logging(begin.log, begin.log_level)
+    logs = AppLogging(begin.log)
     sys.path[:] = [*begin.path, *(entry for entry in sys.path if entry not in begin.path)]
     roster = Roster(roster_descriptor, begin.lines)
     roster.turn()
     LoopMonitor(roster, begin.settings).start()
     code = FAILED
     try:
-        code = await _serve(begin, roster, reader, writer)
+        code = await _serve(begin, logs, roster, reader, writer)
         return code
     finally:
         roster.say(code)
 
 
-async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+async def _serve(
+    begin: Begin, logs: AppLogging, roster: Roster, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> int:
     try:
         app = load_app(begin.app_ref)
+        logs.complete()
         if begin.url is not None or begin.namespace is not None:
             app.rebind(begin.url, namespace=begin.namespace)
-        plan = _plan(app, begin, roster, writer)
+        plan = _plan(app, begin, logs, roster, writer)
         worker = Worker(plan)
     except Exception as error:
-        worker_log(
-            logging.CRITICAL, "the app cannot be loaded", app=begin.app_ref, error=f"{type(error).__name__}: {error}"
-        )
+        first, _, _ = f"{type(error).__name__}: {error}".partition("\n")
+        told = traceback_of(error.__cause__ or error)
+        worker_log(logging.CRITICAL, "the app cannot be loaded", app=begin.app_ref, error=first, traceback=told)
         return FAILED
 
     async def look(order: Look) -> None:
@@ -181,7 +186,7 @@ def _send(writer: asyncio.StreamWriter, message: ToSupervisor) -> None:
         writer.write(frame(message))
 
 
-def _plan(app: App, begin: Begin, roster: Roster, writer: asyncio.StreamWriter) -> WorkerPlan:
+def _plan(app: App, begin: Begin, logs: AppLogging, roster: Roster, writer: asyncio.StreamWriter) -> WorkerPlan:
     """The worker that the supervisor described; it tells the supervisor what becomes of it."""
     heard = 0
     send = partial(_send, writer)
@@ -193,16 +198,21 @@ def _plan(app: App, begin: Begin, roster: Roster, writer: asyncio.StreamWriter) 
         await store.ask("publish", app.publish)
         heard = await store.ask("read", partial(last_seq, app.store, "event"))
 
+    def ready(info: bytes) -> None:
+        logs.mend()
+        send(Ready(app.url, app.namespace, plan.serves, info, heard))
+
     plan = WorkerPlan(
         store=app.store,
         parts=parts,
         settings=begin.settings,
         app_ref=AppRef(begin.app_ref, app.url, app.namespace),
+        log=begin.log,
         session=begin.session,
         roster=roster,
         events=WorkerEvents(
             before=introduce,
-            on_ready=lambda info: send(Ready(app.url, app.namespace, plan.serves, info, heard)),
+            on_ready=ready,
             on_leaving=lambda: send(Leaving()),
             on_given_up=lambda transition: send(GivenUp(transition)),
             on_unwritten=lambda ends, spent: send(Unwritten(ends, spent)),

@@ -16,6 +16,7 @@ from limpet.core.jobs.lease import Claimed, Note, Serves
 from limpet.core.jobs.view import Entry
 from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Cause
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.settings import AppRef, WorkerSettings
 
 # How a child ends, and what its supervisor makes of it.
@@ -35,8 +36,7 @@ class Begin(Struct, frozen=True, tag=True):
     lines: int  # of the roster
     url: str | None = None  # a flag that wins over the app's own
     namespace: str | None = None
-    log: str = "text"
-    log_level: str = "INFO"
+    log: LogSettings = LogSettings()
 
 
 class Halt(Struct, frozen=True, tag=True):
@@ -107,10 +107,11 @@ _HEAD: Final = 4  # bytes of length before each message
 
 
 class Hello(Struct, frozen=True, tag=True):
-    """worker → isolated child: which app to load, from where, and which store it is bound to."""
+    """worker → isolated child: which app to load, from where, which store it is bound to, and how it logs."""
 
     app: AppRef
     path: list[str]
+    log: LogSettings
 
 
 class Run(Struct, frozen=True, tag=True):
@@ -144,8 +145,9 @@ class Broken(Struct, frozen=True, tag=True):
 
 
 class Noted(Struct, frozen=True, tag=True):
-    """isolated child → worker: progress or a log line, for the next beat."""
+    """isolated child → worker: progress or a log line of the attempt under this token, for a beat."""
 
+    token: int
     note: Note
 
 

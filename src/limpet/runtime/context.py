@@ -8,24 +8,28 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Mapping
-from contextvars import ContextVar
-from datetime import datetime
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from limpet.core.endings.answer import headers_of
-from limpet.core.endings.decide import pushed_gate
+from limpet.core.endings.decide import is_last, pushed_gate
 from limpet.core.errors import LeaseLost, WrongContext
+from limpet.core.flows.refs import Given, filled
 from limpet.core.flows.steps import Approval
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import priority_name
 from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.jobs.meta import asked_meta, schedule_of, tick_of
 from limpet.core.limits.pushback import Lesson, lesson_of
 from limpet.core.limits.spending import added, spending_from
 from limpet.core.limits.unit import Amounts
-from limpet.core.tasks.codec import encode_checkpoint
+from limpet.core.tasks.codec import decode_json, encode_checkpoint
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.storable import storable
+from limpet.runtime.current import current
 from limpet.runtime.log import job_log
 from limpet.runtime.step import Step, StepCall, step_key
 from limpet.runtime.steps import Steps
@@ -39,8 +43,6 @@ T = TypeVar("T")
 MAX_LINES: Final = 1_000  # log lines kept per attempt: a chatty loop must not fill the store
 MAX_LINE_CHARS: Final = 2_000
 MAX_MESSAGE_CHARS: Final = 500
-
-current: Final[ContextVar[Attempt | None]] = ContextVar("limpet_attempt", default=None)
 
 
 class JobChannel(Protocol):
@@ -92,6 +94,38 @@ class JobContext:
         return self._attempt.job.attempt
 
     @property
+    def max_attempts(self) -> int:
+        """How many attempts it has in all. Where a function decides on retries, that may give up before."""
+        return self._attempt.job.policy.attempts
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """True when a failure of this attempt is final, because no attempt is left.
+
+        Where a function decides on retries, this is about the number only: the function may give up before. What
+        puts the job off without a failure (`Snooze`, `RateLimited`, a durable sleep) costs no attempt and is never
+        final by this.
+        """
+        return is_last(self._attempt.job)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was enqueued, by the clock of the store."""
+        return datetime.fromtimestamp(self._attempt.job.enqueued_at_ms / 1000, UTC)
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """Its stored arguments, by parameter name, as plain JSON values; results of other jobs are in their places.
+
+        Defaults are not among them, and injected resources neither. Read-only.
+        """
+        job = self._attempt.job
+        values = decode_json(job.args)
+        if (given := Given.to(job)) is not None:
+            values = decode_json(msgspec.json.encode(filled(values, given)))
+        return MappingProxyType(values)
+
+    @property
     def token(self) -> int:
         """The fencing token: larger for every later claim of this job."""
         return self._attempt.job.token
@@ -103,6 +137,16 @@ class JobContext:
     @property
     def queue(self) -> str:
         return self._attempt.job.lane.queue
+
+    @property
+    def priority(self) -> int:
+        """0 (most urgent) to 9."""
+        return self._attempt.job.lane.priority
+
+    @property
+    def priority_name(self) -> str | None:
+        """ "critical", "high", "normal" or "low"; None for a number between them."""
+        return priority_name(self.priority)
 
     @property
     def tenant(self) -> str | None:
@@ -119,10 +163,14 @@ class JobContext:
         return self._attempt.job.tags
 
     @property
-    def meta(self) -> dict[str, Any]:
-        """What integrations attached at enqueue (trace context and the like)."""
-        raw = self._attempt.job.meta
-        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+    def meta(self) -> Mapping[str, Any]:
+        """What `options(meta=...)` or the producer's middleware gave it: a request id, a trace context. Read-only."""
+        return MappingProxyType(asked_meta(self._attempt.job.meta))
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that asked for it; None when none did."""
+        return schedule_of(self._attempt.job.meta)
 
     @property
     def tick(self) -> datetime | None:
@@ -130,8 +178,7 @@ class JobContext:
 
         Of a backfilled run it is the instant in the past, of `run_now` the moment it was asked for.
         """
-        said = self.meta.get("tick")
-        return datetime.fromisoformat(said) if isinstance(said, str) else None
+        return tick_of(self._attempt.job.meta)
 
     @property
     def cancelled(self) -> bool:
@@ -244,7 +291,10 @@ class JobContext:
         run_here(self.complete(conn, result), conn, instead="await .complete()")
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the job is. Buffered; written with the next heartbeat, and before the attempt ends."""
+        """Say how far the job is. Cheap: call it as often as you like; the newest is stored within a second.
+
+        It is stored before the attempt ends, too. `await handle.status()` and `handle.watch()` show it.
+        """
         body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
         self._channel.note(self._attempt.job, Note("progress", "", body))
 

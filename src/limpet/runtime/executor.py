@@ -11,6 +11,7 @@ from limpet.core.endings.decide import awaits_commit
 from limpet.core.endings.transition import (
     Bury,
     Drop,
+    Failure,
     Hold,
     Lose,
     Release,
@@ -20,6 +21,7 @@ from limpet.core.endings.transition import (
 )
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
+from limpet.core.text.log_line import last_lines
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.background import background
 from limpet.runtime.barred_gates import BarredGates
@@ -225,12 +227,12 @@ class Executor:
             return await self._isolation.run(attempt)
         except IsolationFailed as error:
             if attempt.spec.executor == "process" or self._pipe is None:
-                job_log(logging.ERROR, "could not start a process for the job", attempt.job, why=error.message)
+                job_log(logging.ERROR, "could not start a process for the job", attempt.job, reason=error.message)
                 attempt.exhausted = isinstance(error, NoProcess)
                 await asyncio.sleep(BROKEN_S)
                 return Lose(attempt.job.id, attempt.job.token, reason=error.message)
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
-            job_log(logging.ERROR, "could not isolate a job that was lost before", attempt.job, why=error.message)
+            job_log(logging.ERROR, "could not isolate a job that was lost before", attempt.job, reason=error.message)
             if self._roster is not None:
                 self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
@@ -354,14 +356,21 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     if awaits_commit(transition):
         job_log(logging.INFO, "job completed, if its transaction was committed", attempt.job, **about)
         return
-    failure = getattr(transition, "failure", None)
-    why = getattr(transition, "reason", "") if failure is None else f"{failure.type}: {failure.message}"
-    if why:
-        about["why"] = why.splitlines()[0]
+    failure: Failure | None = getattr(transition, "failure", None)
+    if failure is not None:
+        about["error"] = f"{failure.type}: {failure.message}".splitlines()[0]
+    elif reason := getattr(transition, "reason", ""):
+        about["reason"] = reason.splitlines()[0]
     if (delay_ms := getattr(transition, "delay_ms", None)) is not None:
         about["again_in_ms"] = delay_ms
     if isinstance(transition, Suspend):
         about["waits_for"] = list(transition.events)
+    if (
+        failure is not None
+        and failure.traceback
+        and (isinstance(transition, Bury) or logger.isEnabledFor(logging.DEBUG))
+    ):
+        about["traceback"] = last_lines(failure.traceback)
     level = logging.INFO if isinstance(transition, Release | Suspend) else logging.WARNING
     event = transition.event
     if isinstance(transition, Hold) and transition.trips:

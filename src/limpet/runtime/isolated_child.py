@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.limits.pushback import Lesson
@@ -39,6 +39,7 @@ from limpet.runtime.child_messages import (
     to_isolated_child,
 )
 from limpet.runtime.loading import load_app
+from limpet.runtime.log_setup import AppLogging
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
 from limpet.runtime.resources import Resources
@@ -46,6 +47,8 @@ from limpet.runtime.settings import App, AppRef, Parts
 from limpet.runtime.threads import Call, Threads, perform
 from limpet.stores.asking import joining
 from limpet.stores.base import Store
+
+PROGRESS_S: Final = 0.2  # between two messages about progress: a loop may report each of its turns
 
 
 class MainThread:
@@ -102,9 +105,30 @@ class PipeChannel:
         self._store = store
         self._number = 0
         self._asked: dict[int, asyncio.Future[bool]] = {}
+        self._lock = threading.Lock()
+        self._progress: Noted | None = None  # the newest, which is not sent yet
+        self._progress_s = 0.0  # when the last was sent, by the loop
 
     def note(self, job: Claimed, note: Note) -> None:
-        self._tell(Noted(note))
+        said = Noted(job.token, note)
+        if note.kind != "progress":
+            self._tell(said)
+            return
+        with self._lock:
+            waits, self._progress = self._progress is not None, said
+        if not waits:
+            self._loop.call_soon_threadsafe(self._send_in_time)
+
+    def _send_in_time(self) -> None:
+        self._loop.call_at(self._progress_s + PROGRESS_S, self.send_progress)
+
+    def send_progress(self) -> None:
+        """Send the newest progress, if it is not sent: in the thread of the loop."""
+        with self._lock:
+            said, self._progress = self._progress, None
+        if said is not None:
+            self._progress_s = self._loop.time()
+            self._send(said)
 
     def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
         self._tell(Spent(job.token, dict(spent)))
@@ -154,9 +178,11 @@ class Conversation:
         if not isinstance(hello, Hello):
             return
         sys.path[:] = [*hello.path, *(entry for entry in sys.path if entry not in hello.path)]
+        logs = AppLogging(hello.log)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 app = _bound(hello.app)
+                logs.complete()
                 channel = PipeChannel(send, asyncio.get_running_loop(), lambda: app.store)
                 parts = app.parts()
                 resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
@@ -166,6 +192,7 @@ class Conversation:
                 send(Broken(f"{type(error).__name__}: {error}"))
                 await writer.drain()
                 return
+            logs.mend()
             send(Up())
             await self._serve(reader, send, pipe, channel, parts)
 
@@ -183,7 +210,7 @@ class Conversation:
                 case Run(job):
                     attempt = Attempt(job, parts.tasks[job.lane.task], channel, asyncio.get_running_loop())
                     self._attempt = attempt
-                    task = asyncio.create_task(self._run(pipe, attempt, send))
+                    task = asyncio.create_task(self._run(pipe, attempt, channel, send))
                     running.add(task)
                     task.add_done_callback(running.discard)
                 case Stop(cause, reason) if self._attempt is not None:
@@ -196,10 +223,11 @@ class Conversation:
         last.daemon = True
         last.start()
 
-    async def _run(self, pipe: Pipe, attempt: Attempt, send: Callable[[ToWorker], None]) -> None:
+    async def _run(self, pipe: Pipe, attempt: Attempt, channel: PipeChannel, send: Callable[[ToWorker], None]) -> None:
         transition = await pipe.run(attempt)
         attempt.over = True
         self._attempt = None
+        channel.send_progress()
         send(Done(transition, resident_bytes()))
 
     async def _next(self, reader: asyncio.StreamReader) -> Hello | Run | Stop | Saved | None:

@@ -42,6 +42,7 @@ from limpet.runtime.child_messages import (
 from limpet.runtime.context import JobChannel
 from limpet.runtime.judging import decided
 from limpet.runtime.log import job_log, worker_log
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.process_group import ProcessGroup
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import AppRef, WorkerFailed
@@ -76,7 +77,7 @@ class IsolatedChild:
         group.ended.add_done_callback(self._hang_up)
 
     @classmethod
-    async def spawn(cls, app: AppRef) -> IsolatedChild:
+    async def spawn(cls, app: AppRef, log: LogSettings) -> IsolatedChild:
         """Start a process and load the app in it."""
         with contextlib.ExitStack() as stack:
             try:
@@ -97,7 +98,7 @@ class IsolatedChild:
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(group, ours, reader, writer)
         try:
-            child.send(Hello(app, [entry or "." for entry in sys.path]))
+            child.send(Hello(app, [entry or "." for entry in sys.path], log))
             async with asyncio.timeout(START_S):
                 answer = await child._next()
         except TimeoutError as error:
@@ -138,8 +139,9 @@ class IsolatedChild:
                 case Done() as done:
                     self.memory_bytes = done.memory_bytes
                     return done
-                case Noted(note):
-                    channel.note(attempt.job, note)
+                case Noted(token, note):
+                    if token == attempt.job.token:  # else a thread that an earlier job has left behind said it
+                        channel.note(attempt.job, note)
                 case Spent(token, spent):
                     if token == attempt.job.token:
                         attempt.spent = spent  # also when the process dies before it says how the job ended
@@ -200,9 +202,11 @@ class Isolation:
         channel: JobChannel,
         rng: random.Random,
         max_memory_bytes: int | None,
+        log: LogSettings,
         roster: Roster | None = None,
     ) -> None:
         self._app = app
+        self._log = log
         self._channel = channel
         self._rng = rng
         self._max_memory_bytes = max_memory_bytes
@@ -262,7 +266,7 @@ class Isolation:
         while self._idle and not fresh and (child is None or not child.alive):
             child = self._idle.pop()
         if child is None or not child.alive:
-            child = await IsolatedChild.spawn(self._app)
+            child = await IsolatedChild.spawn(self._app, self._log)
         if self._roster is not None:
             self._roster.runs_in(attempt.job.id, attempt.job.token, child.group)  # before it can start anything
         return child

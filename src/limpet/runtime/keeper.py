@@ -27,13 +27,14 @@ from limpet.runtime.settler import Notebook
 from limpet.stores.asking import joining
 
 BETWEEN_NOTES_S: Final = 0.1
+SEEN_S: Final = 0.75  # between two beats for what jobs say: with the write it is seen within a second
 LOOK_S: Final = 0.005
 LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
 
 
 class StoreChannel:
-    """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
+    """Writes what a running job says to the store: progress, lines and costs with a beat, the rest at once."""
 
     def __init__(self, store: PatientStore, notebook: Notebook, learner: Learner) -> None:
         self._store = store
@@ -41,7 +42,7 @@ class StoreChannel:
         self._learner = learner
 
     def note(self, job: Claimed, note: Note) -> None:
-        self._notebook.add(job.id, job.token, note)
+        self._notebook.add(job.id, job.token, note, soon=True)
 
     def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
         self._notebook.add(job.id, job.token, spent_note(job, spent))
@@ -87,6 +88,7 @@ class Keeper:
         self._living: asyncio.Task[None] | None = None  # of the keeper's loop
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
+        self._began_s = 0.0  # when the last beat began, by the keeper's loop
         self.sent_ms = 0  # when the last beat was sent that the worker's loop has heard the answer of
         self.beaten_token = 0  # the newest claim when the last beat that was answered began
 
@@ -131,10 +133,27 @@ class Keeper:
         await beaten
 
     def beat_now(self) -> None:
-        """Do not wait for the next regular beat: someone cancelled a job, or notes should be seen."""
-        loop, now = self._loop, self._now
-        if loop is not None and now is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(now.set)
+        """Do not wait for the next regular beat: someone cancelled a job, or its last words must be written."""
+        if self._now is not None:
+            self._call(self._now.set)
+
+    def _hear(self) -> None:
+        """A job has said something: beat for it, but not more often than `SEEN_S` allows. Any thread."""
+        self._call(self._beat_for_notes)
+
+    def _beat_for_notes(self) -> None:
+        asyncio.get_running_loop().call_at(self._began_s + SEEN_S, self._beat_if_noted)
+
+    def _beat_if_noted(self) -> None:
+        if self._notebook and self._now is not None:  # else another beat has taken it along
+            self._now.set()
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """Have something done in the keeper's loop, while there is one."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(call)
 
     async def last_words(self, jobs: Set[tuple[bytes, int]]) -> None:
         """Return when all is written that these jobs have said, by id and token; once they have ended, no beat can."""
@@ -159,8 +178,10 @@ class Keeper:
             await _ended(thread, LAST_BEAT_S)
 
     async def _live(self, tell: Callable[[Pulse, int, int], None]) -> None:
-        self._loop, self._living = asyncio.get_running_loop(), asyncio.current_task()
         self._now = now = asyncio.Event()
+        self._loop = loop = asyncio.get_running_loop()
+        self._living = asyncio.current_task()
+        self._notebook.on_news = self._hear
         heard_at_s = time.monotonic()
         failures = 0
         while not self._stopping:
@@ -168,6 +189,7 @@ class Keeper:
             now.clear()  # before the beat: who calls while it is under way wants the next one at once
             try:
                 # Claims answered after this moment may belong to a session that this very beat opens again.
+                self._began_s = loop.time()
                 token, sent_ms = self._local_queue.newest_token, kept_ms()
                 pulse = await self._beat()
                 if not pulse.fresh:  # else what was held before is lost, and the loop stops it first
@@ -184,7 +206,7 @@ class Keeper:
                 failures += 1
             else:
                 heard_at_s, failures = time.monotonic(), 0
-                if self._notebook:
+                if self._notebook.overflows:
                     wait_s = min(wait_s, BETWEEN_NOTES_S)
             try:
                 await asyncio.wait_for(now.wait(), wait_s)

@@ -8,9 +8,10 @@ from typing import Final
 
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed
-from limpet.runtime.log_writer import SUCCESS, LogWriter
+from limpet.core.text.log_line import Said
+from limpet.runtime.log_writer import SUCCESS, WORKER, LogWriter
 
-logger: Final = logging.getLogger("limpet.worker")
+logger: Final = logging.getLogger(WORKER)
 
 
 def worker_log(level: int, event: str, **fields: object) -> None:
@@ -53,19 +54,4 @@ def _only_writer() -> LogWriter | None:
 def _write(level: int, event: str, fields: dict[str, object]) -> None:
     # A log handler of the app's own may raise, or its stream may be closed: no reason to end what is logged about.
     with suppress(Exception):
-        logger.log(level, "%s%s", event, _words(fields), extra={"limpet": {"event": event, **fields}})
-
-
-def _words(fields: dict[str, object]) -> str:
-    return "".join(f" {name}={value}" for name, value in fields.items())
-
-
-def setup_logging(style: str = "text", level: str = "INFO", *, name: str = "limpet") -> None:
-    """Send the project's log lines to stderr: for programs of ours, never for a worker inside someone's own.
-
-    `name` is the logger whose lines are meant, and those below it.
-    """
-    root = logging.getLogger(name)
-    root.handlers[:] = [LogWriter(style)]
-    root.propagate = False
-    root.setLevel(level)
+        logger.log(level, "%s%s", event, Said(fields), extra={"limpet": {"event": event, **fields}})

@@ -11,14 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import suppress
+from functools import lru_cache
 from typing import Final, TextIO
-
-import msgspec
 
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Claimed
+from limpet.core.text.log_line import quoted
+from limpet.core.text.storable import spoken
+from limpet.runtime.log_format import SECOND, JsonLines, TextLines, encoded, iso
 
 FLUSH_S: Final = 0.1  # a success is told no later, and a kill -9 loses no more of them
 MOST_WAITING: Final = 10_000  # then a job that ends writes them: a log that is not read must not fill the memory
@@ -26,29 +28,11 @@ MOST_WAITING: Final = 10_000  # then a job that ends writes them: a log that is 
 IN_PIPE_BYTES: Final = select.PIPE_BUF
 IN_FILE_BYTES: Final = 1 << 16
 
+WORKER: Final = "limpet.worker"  # the logger of workers and their jobs
 SUCCESS: Final = "job succeeded"
-TEXT: Final = "%(asctime)s %(levelname)-7s %(process)d %(message)s"
-SECOND: Final = "%Y-%m-%d %H:%M:%S"
-
 
 # When, id, lane, attempt, milliseconds. Not the job: what waits must not keep its arguments.
 Success = tuple[float, bytes, Lane, int, int]
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per line, with the fields of the event."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "at": _iso(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
-        fields = getattr(record, "limpet", None)
-        line |= fields if isinstance(fields, dict) else {"event": record.getMessage()}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
 
 
 class LogWriter(logging.Handler):
@@ -60,7 +44,7 @@ class LogWriter(logging.Handler):
     def __init__(self, style: str) -> None:
         super().__init__()
         self._as_json = style == "json"
-        self.setFormatter(JsonLines() if self._as_json else logging.Formatter(TEXT))
+        self.setFormatter(JsonLines() if self._as_json else TextLines())
         self._stream = sys.stderr  # the one of now: a handler may redirect its own for a while
         self._most_bytes = IN_FILE_BYTES if _is_file(self._stream) else IN_PIPE_BYTES
         self._begin()
@@ -81,6 +65,19 @@ class LogWriter(logging.Handler):
         except Exception:
             self.handleError(record)
         self.flush()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say which line could not be formatted, as a line: `log.info("%d", "x")` must not cost its handler more."""
+        if logging.raiseExceptions:
+            told = {
+                **{name: getattr(record, name) for name in ("name", "created", "msecs", "process")},
+                "levelno": logging.ERROR,
+                "levelname": "ERROR",
+                "msg": "a log line of %s:%d cannot be formatted: %s (%s)",
+                "args": (record.pathname, record.lineno, spoken(record.msg), spoken(sys.exc_info()[1])),
+            }
+            with suppress(Exception):
+                self._waiting.append(self.format(logging.makeLogRecord(told)))
 
     def succeeded(self, job: Claimed, duration_ms: int) -> None:
         """Take the line about an attempt that succeeded."""
@@ -153,18 +150,22 @@ class SuccessInText:
         second = int(at_s)
         if second != self._second:
             self._second, self._stamp = second, time.strftime(SECOND, time.localtime(second))
-        begin = f"{self._stamp},{int((at_s - second) * 1000):03d} INFO    {self._process} {SUCCESS}"
-        about = f"queue={lane.queue} task={lane.task} attempt={attempt} duration_ms={duration_ms}"
+        begin = f"{self._stamp},{int((at_s - second) * 1000):03d} INFO    {self._process} {WORKER}: {SUCCESS}"
+        about = f"queue={_name(lane.queue)} task={_name(lane.task)} attempt={attempt} duration_ms={duration_ms}"
         return f"{begin} job_id={id_text(id)} {about}"
+
+
+_name: Final = lru_cache(maxsize=4_096)(quoted)  # of a task or a queue
 
 
 def success_in_json(success: Success) -> str:
     """The same as JsonLines would format its record."""
     at_s, id, lane, attempt, duration_ms = success
     line = {
-        "at": _iso(at_s),
+        "at": iso(at_s),
         "level": "info",
-        "logger": "limpet.worker",
+        "logger": WORKER,
+        "process": os.getpid(),
         "event": SUCCESS,
         "job_id": id_text(id),
         "queue": lane.queue,
@@ -172,8 +173,4 @@ def success_in_json(success: Success) -> str:
         "attempt": attempt,
         "duration_ms": duration_ms,
     }
-    return msgspec.json.encode(line).decode()
-
-
-def _iso(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat()
+    return encoded(line)

@@ -26,7 +26,7 @@ from limpet.core.flows.refs import Given
 from limpet.core.tasks.declare import is_async
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.attempt import Attempt, Cause, Escaped, end_of_copy
-from limpet.runtime.context import current
+from limpet.runtime.current import current
 from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.judging import TROUBLE, Abandoned, Unreadable, decided, given_up, is_exhausted, judge
 from limpet.runtime.log import job_log

@@ -21,6 +21,7 @@ from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.view import Retention
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.tasks.task import TaskSpec
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.roster import Roster
 from limpet.stores.base import Store
 
@@ -158,6 +159,7 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     parts: Parts
     settings: WorkerSettings = WorkerSettings()
     app_ref: AppRef | None = None  # None: no other process can load the app, so no job runs in a process of its own
+    log: LogSettings = LogSettings(app=False)  # of processes that load it; in someone's own program the app does it
     events: WorkerEvents = WorkerEvents()
     session: str = field(default_factory=session_name)
     roster: Roster | None = None  # None: no supervisor

@@ -36,22 +36,34 @@ NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 
 
 class Notebook:
-    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older."""
+    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older.
+
+    `on_news` is called, in the thread that writes, for the first note since the last beat that should be seen `soon`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._notes: dict[tuple[bytes, int, str, str], Note] = {}
         self._taken: tuple[tuple[bytes, int, Note], ...] = ()  # by the beat that is under way
+        self._told = False
+        self.overflows = False  # the last beat could not take all
+        self.on_news: Callable[[], None] | None = None
 
-    def add(self, id: bytes, token: int, note: Note) -> None:
+    def add(self, id: bytes, token: int, note: Note, *, soon: bool = False) -> None:
         with self._lock:
             self._notes[id, token, note.kind, note.name] = note
+            tells = soon and not self._told
+            self._told = self._told or soon
+        if tells and self.on_news is not None:
+            self.on_news()
 
     def take(self) -> tuple[tuple[bytes, int, Note], ...]:
         """The oldest that wait; the caller puts them back when they could not be written."""
         with self._lock:
+            self._told = False
             keys = list(islice(self._notes, NOTES_PER_BEAT))
             self._taken = tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+            self.overflows = bool(self._notes)
             return self._taken
 
     def __len__(self) -> int:

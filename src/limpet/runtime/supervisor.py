@@ -28,6 +28,7 @@ from limpet.runtime.child_recovery import ChildRecovery, end_groups
 from limpet.runtime.child_watch import ChildWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.log import worker_log
+from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.patient_store import Patience, PatientStore
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
@@ -57,8 +58,7 @@ class SupervisorSettings(Struct, frozen=True, kw_only=True):
     url: str | None = None
     namespace: str | None = None
     silent_ms: int = 300_000
-    log: str = "text"
-    log_level: str = "INFO"
+    log: LogSettings = LogSettings()
     worker: WorkerSettings = WorkerSettings()
 
 
@@ -162,7 +162,6 @@ class Supervisor:
             url=settings.url,
             namespace=settings.namespace,
             log=settings.log,
-            log_level=settings.log_level,
         )
 
     async def _until_ended(self, child: ChildProcess) -> int:

@@ -102,7 +102,7 @@ class Ticker(Part):
             entry.look_at_ms = now_ms + PUT_OFF_MS
             if self._refused.get(name) != refused.message:
                 self._refused[name] = refused.message
-                worker_log(logging.WARNING, "tick refused, will be tried again", schedule=name, why=refused)
+                worker_log(logging.WARNING, "tick refused, will be tried again", schedule=name, reason=refused)
 
     async def _carry_out(self, entry: Entry, now_ms: int) -> None:
         planned_ms = now_ms - entry.behind_ms

@@ -160,7 +160,7 @@ class Timetable:
         for control in controls:
             schedule = self._said(control)
             if isinstance(schedule, Unreadable):
-                self._tell("schedule cannot be read here", schedule=schedule.name, why=schedule.why)
+                self._tell("schedule cannot be read here", schedule=schedule.name, reason=schedule.why)
             elif schedule is not None:
                 found.append(schedule)
         return found

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import StoreError
 from limpet.core.jobs.lease import Pulse
 from limpet.runtime.ageing import Ageing
@@ -109,7 +110,8 @@ class WorkerRun:
         every = plan.settings.ageing
         self._ageing = Ageing(every, plan.rng) if every else None
         self._barred_gates = BarredGates(plan.parts.tasks, self.local_queue, self._ageing)
-        self._isolation = Isolation(plan.app_ref, channel, plan.rng, plan.settings.max_memory_bytes, plan.roster)
+        most_bytes = plan.settings.max_memory_bytes
+        self._isolation = Isolation(plan.app_ref, channel, plan.rng, most_bytes, plan.log, plan.roster)
         self._executor = Executor(
             plan,
             self.local_queue,
@@ -272,7 +274,8 @@ class WorkerRun:
         self.end("stopped")
 
     def _part_failed(self, name: str, error: BaseException) -> None:
-        worker_log(logging.CRITICAL, "a part of the worker died", part=name, error=repr(error))
+        told = traceback_of(error)
+        worker_log(logging.CRITICAL, "a part of the worker died", part=name, error=repr(error), traceback=told)
         if not self._over.done():
             if isinstance(error, WorkerCutOff):
                 self._over.set_exception(error)

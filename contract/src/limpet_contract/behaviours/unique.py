@@ -162,11 +162,12 @@ class TestReplace:
         assert (await bench.store.count()).enqueued == 1
 
     @pytest.mark.parametrize("costs", [{"usd": 7, "tokens": 1}, {}])
-    async def test_replace_takes_what_the_new_one_costs(self, bench: Bench, costs: dict[str, int]) -> None:
-        first = await bench.add(unique=self.REPLACE, cost=2, costs={"usd": 3}, tags=("old",))
-        await bench.put(bench.job(unique=self.REPLACE, cost=5, costs=costs, tags=("new",)))
+    async def test_replace_takes_what_the_new_one_costs_and_carries(self, bench: Bench, costs: dict[str, int]) -> None:
+        first = await bench.add(unique=self.REPLACE, cost=2, costs={"usd": 3}, tags=("old",), meta=b'{"request":"1"}')
+        await bench.put(bench.job(unique=self.REPLACE, cost=5, costs=costs, tags=("new",), meta=b'{"request":"2"}'))
         view = await bench.view(first)
         assert (view.cost, view.costs, view.tags, view.unique) == (5, costs, ("new",), "report")
+        assert view.meta == b'{"request":"2"}'
         await bench.declare(GateRule("limit:usd", unit="usd", cap=10, period="day"))
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=9))
         await bench.put(bench.job(unique=self.REPLACE, limits=("usd", "r"), cost=4, costs=costs))

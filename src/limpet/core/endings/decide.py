@@ -87,7 +87,7 @@ def decide(
         case TimedOut():
             return _again(job, _timeout(outcome), rng, retry_function, error)
         case LaterAsked(asked_ms, failure):
-            if job.attempt >= job.policy.attempts:
+            if is_last(job):
                 return Bury(job.id, job.token, failure)
             return RetryAfter(job.id, job.token, failure, _wait_ms(asked_ms))
         case SnoozeAsked(asked_ms, reason):
@@ -106,6 +106,14 @@ def decide(
             return Release(job.id, job.token, started)
         case Crashed(proven, reason):
             return Lose(job.id, job.token, proven, storable(reason))
+
+
+def is_last(job: Claimed) -> bool:
+    """Whether a failure of this attempt ends the job, unless it ends it anyway: the policy has no attempt left.
+
+    A function of the task may end the job before, and what puts it off (Snooze, a 429) costs no attempt.
+    """
+    return job.attempt >= job.policy.attempts
 
 
 def awaits_commit(transition: Transition) -> bool:
@@ -144,7 +152,7 @@ def _again(
     least_ms: int = 0,
 ) -> Transition:
     """Retry while attempts are left."""
-    if job.attempt >= job.policy.attempts:
+    if is_last(job):
         return Bury(job.id, job.token, failure)
     wait_ms: int | None = delay_ms(job.policy, job.attempt, rng)
     if function is not None and error is not None:

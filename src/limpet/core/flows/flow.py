@@ -15,6 +15,7 @@ from limpet.core.errors import CycleFound, InvalidOption
 from limpet.core.flows.refs import STANDS_FOR, stand_ins_of
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.meta import asked_bytes, with_meta
 from limpet.core.jobs.state import FINISHED, LIVE, State
 from limpet.core.jobs.view import JobView
 from limpet.core.tasks.naming import did_you_mean
@@ -124,7 +125,7 @@ _decode_meta: Final = msgspec.json.Decoder(_Meta).decode
 
 
 def mark_meta(mark: Mark) -> bytes:
-    """The meta of a job in a flow."""
+    """What the meta of a job in a flow says of that."""
     return msgspec.json.encode(_Meta(mark))
 
 
@@ -322,6 +323,7 @@ def _key_of_copy(view: JobView) -> Unique:
 
 def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: int) -> Job:
     view = node.view
+    mark = Mark(graph.name, node.name, graph.total, node.run + 1, node.end, graph.ends_in_all or 1)
     return Job(
         ids[view.id],
         view.lane,
@@ -335,6 +337,6 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: 
         cost=view.cost,
         costs=view.costs,
         tags=view.tags,
-        meta=mark_meta(Mark(graph.name, node.name, graph.total, node.run + 1, node.end, graph.ends_in_all or 1)),
+        meta=with_meta(mark_meta(mark), asked_bytes(view.meta)),
         flow=graph.id,
     )

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import ClassVar
 from uuid import UUID
 
-from limpet.core.errors import InvalidOption
+from limpet.core.errors import InvalidOption, JobNotFound
 
 
 class IdMaker:
@@ -73,3 +73,11 @@ def id_bytes(text: str) -> bytes:
         raise InvalidOption(
             f"{text!r} is not a job id", fix="pass the UUID text that enqueue returned as job.id"
         ) from error
+
+
+def known_id(text: str, no_such: type[JobNotFound] = JobNotFound) -> bytes:
+    """The stored form of the id of something that is asked about: text that is no id names nothing that is stored."""
+    try:
+        return id_bytes(text)
+    except InvalidOption as error:
+        raise no_such(error.message, fix=error.fix) from None

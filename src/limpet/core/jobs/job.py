@@ -21,6 +21,11 @@ IfParentFails = Literal["cancel", "run", "wait"]
 Jitter = Literal["full", "equal", "decorrelated", "none"]
 
 
+def priority_name(priority: int) -> str | None:
+    """The word for a priority; None for the numbers between the words."""
+    return _WORDS.get(priority)
+
+
 def priority_text(priority: int) -> str:
     """A priority as people read it.
 

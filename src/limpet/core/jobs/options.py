@@ -14,6 +14,7 @@ from limpet.core.endings.retry import Retry
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
+from limpet.core.jobs.meta import meta_from
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.unique import UniqueOption
 from limpet.core.limits.unit import amounts_from
@@ -46,6 +47,7 @@ class Options(Struct, frozen=True):
     retry: Retry | None = None
     id: bytes | None = None
     conn: Any = None
+    meta: bytes = b""  # as it is stored
     wait_ms: int | None = None  # for room in a full queue; UNTIL_DEADLINE = as long as an enqueue may take
 
     def replace(self, **given: Any) -> Options:
@@ -215,6 +217,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "cost": lambda v: {"cost": amounts_from(v)},
     "timeout": lambda v: {"timeout_ms": timeout_ms_of(v, "timeout")},
     "retry": lambda v: {"retry": Retry.of(v)},
+    "meta": lambda v: {"meta": meta_from(v)},
     "id": lambda v: {"id": None if v is None else _own_id(v)},
     "conn": lambda v: {"conn": v},
     "wait": lambda v: {"wait_ms": _wait_of(v)},

@@ -14,7 +14,7 @@ from limpet.core.flows.steps import KIND, StepKind, read_record, waits_of
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import IfParentFails
 from limpet.core.jobs.lease import Note
-from limpet.core.jobs.origin import rerun_of
+from limpet.core.jobs.meta import asked_meta, rerun_of, schedule_of, tick_of
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import AttemptView, JobView
 from limpet.core.limits.spending import public_spent, spent_of
@@ -54,7 +54,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
     waits_for: tuple[str, ...]  # the events that a suspended job waits for
     spent: dict[str, float]  # what it says it has cost, by unit, over all attempts; dollars of "usd"
     tags: tuple[str, ...]
-    meta: Any
+    meta: dict[str, Any]  # what `options(meta=...)` and enqueue middleware gave it
     args: Any
 
     @property
@@ -137,6 +137,8 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
     cost: int
     costs: dict[str, float]
     timeout_s: float | None
+    schedule: str | None  # the name of the schedule that asked for it
+    tick: datetime | None  # the instant of that schedule that it runs for
     rerun_of: str | None  # the finished job that it was made of
     steps: tuple[StepRecord, ...]
     notes: tuple[NoteRecord, ...]
@@ -161,6 +163,8 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
             cost=view.cost,
             costs=public_spent(view.costs),
             timeout_s=seconds(view.policy.timeout_ms),
+            schedule=schedule_of(view.meta),
+            tick=tick_of(view.meta),
             rerun_of=rerun_of(view.meta),
             steps=steps_of(view.notes),
             notes=tuple(map(note_record, view.notes)),
@@ -200,7 +204,7 @@ def _line(view: JobView) -> dict[str, Any]:
         "waits_for": tuple(waiting.event for waiting in waits),
         "spent": public_spent(spent_of(view.notes)),
         "tags": view.tags,
-        "meta": content(view.meta),
+        "meta": asked_meta(view.meta),
         "args": content(view.args),
     }
 

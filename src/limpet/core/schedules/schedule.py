@@ -26,7 +26,7 @@ KIND: Final = "schedule"
 # Written after every change of a schedule: its version says that there was one, without reading them all.
 REVISION: Final = Control("schedules", "revision", b"null")
 # What a schedule may ask for its jobs. Their time, id and expiry come from the tick, and a tick has no parents.
-OPTIONS: Final = ("cost", "needs", "priority", "queue", "retry", "tags", "tenant", "timeout")
+OPTIONS: Final = ("cost", "meta", "needs", "priority", "queue", "retry", "tags", "tenant", "timeout")
 TICK_OPTIONS: Final = ("overlap", "catch_up", "jitter", "expires_in")  # of Cron, Every and Once
 
 Source = Literal["code", "runtime"]

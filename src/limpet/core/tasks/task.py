@@ -16,6 +16,7 @@ from limpet.core.errors import InvalidArguments, InvalidOption, InvalidTask, Usa
 from limpet.core.flows.steps import StepsOption
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Job, Lane, OnDuplicate, Policy, Unique
+from limpet.core.jobs.meta import with_meta
 from limpet.core.jobs.options import (
     PLAIN,
     Options,
@@ -258,6 +259,8 @@ def build_job(
 ) -> tuple[Job, tuple[GateRule, ...]]:
     """The job of one call and the gates it names; `values` come from `spec.signature.bind`.
 
+    `meta` is what Limpet itself says about the job there.
+
     Jobs among the values become parents: their results arrive there.
     """
     args, parents = spec.signature.encode(values, max_bytes=spec.max_payload_bytes)
@@ -288,7 +291,7 @@ def build_job(
         if_parent_fails=options.if_parent_fails,
         cost=cost.plain,
         tags=(*spec.tags, *(tag for tag in options.tags if tag not in spec.tags)),
-        meta=meta,
+        meta=with_meta(meta, options.meta) if options.meta else meta,
         flow=flow,
         costs=cost.units,
     ), rules

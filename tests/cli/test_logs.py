@@ -1,0 +1,150 @@
+"""The log of the real command: every line of a JSON log is JSON, and the app's own lines name their job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from limpet import JobDead, Limpet
+
+HERE = Path(__file__).parent
+APP = f"{HERE / 'noisy.py'}:app"
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
+    return {
+        **kept,
+        "LIMPET_URL": f"sqlite:///{tmp_path / 'jobs.db'}?sync=normal",
+        "PYTHONWARNINGS": "default::UserWarning",
+    }
+
+
+@contextlib.contextmanager
+def worker(where: dict[str, str], *options: str) -> Iterator[Path]:
+    """A worker with this log on stderr, told to stop at the end of the block; the file that holds its log."""
+    folder = Path(where["LIMPET_URL"].removeprefix("sqlite:///")).parent
+    command = [sys.executable, "-m", "limpet.cli", "worker", APP, "--grace", "5s", *options]
+    out = folder / "stdout"
+    with (folder / "stderr").open("wb") as log, out.open("wb") as stdout:
+        process = subprocess.Popen(command, env=where, stdout=stdout, stderr=log)
+    try:
+        yield folder / "stderr"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert set(out.read_text().splitlines()) <= {"printed at import"}
+
+
+async def run_all(where: dict[str, str]) -> dict[str, str]:
+    """Run a job of each task to its end; their ids by task."""
+    async with Limpet(where["LIMPET_URL"]) as app:
+        asked = {"shop.print": {"pages": 3}, "shop.crunch": {"n": 4}}
+        jobs = {task: await app.enqueue(task, args) for task, args in asked.items()}
+        jobs["shop.charge"] = await app.enqueue("shop.charge", {"card": "4242"}, retry=2)
+        for job in jobs.values():
+            with contextlib.suppress(JobDead):
+                await job.result(timeout=60)
+    return {task: job.id for task, job in jobs.items()}
+
+
+def parsed(log: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in log.read_bytes().splitlines()]
+
+
+async def test_every_line_of_a_json_log_is_json(where: dict[str, str]) -> None:
+    with worker(where, "--log", "json", "--processes", "2", "--queues", "default,typo") as log:
+        ids = await run_all(where)
+    lines = parsed(log)
+    assert {"at", "level", "logger", "process", "event"} <= set.intersection(*(set(line) for line in lines))
+    found = {line["event"]: line for line in lines}
+    banner = found["worker starts"]
+    assert (banner["processes"], banner["queues"]) == (2, ["default", "typo"])
+    assert [line["level"] for line in lines if "'typo'" in line["event"] or "power cut" in line["event"]] == [
+        "warning"
+    ] * 2
+    for event, task in {
+        "charging": "shop.charge",
+        "printing 3 pages": "shop.print",
+        "crunching": "shop.crunch",
+        "job dead": "shop.charge",
+    }.items():
+        line = found[event]
+        assert (line["task"], line["job_id"], line["queue"]) == (task, ids[task], "default")
+    assert (found["charging"]["amount"], found["charging"]["attempt"]) == (12, 2)
+    assert found["crunching"]["process"] != found["job dead"]["process"]
+    assert found["job dead"]["traceback"].startswith("Traceback")
+    assert "traceback" not in found["job failed, will retry"]
+    warned = [line["event"] for line in lines if line["logger"] == "py.warnings"]
+    assert {event.partition("\n")[0].rpartition(": ")[2] for event in warned} == {"warned at import", "warned of 4"}
+    assert found["uncaught exception"]["error"].startswith("ZeroDivisionError")
+    assert any("cannot be formatted" in event for event in found)
+    assert found["worker ended"]["ending"] == "stopped"
+    assert "4242" not in log.read_text()  # an argument
+
+
+async def test_a_text_log_names_job_task_and_attempt_and_shows_retries_in_full_at_debug(where: dict[str, str]) -> None:
+    with worker(where, "--log-level", "debug") as log:
+        ids = await run_all(where)
+    lines = log.read_text().splitlines()
+    (second,) = [line for line in lines if " shop.noisy: charging" in line and line.endswith("attempt=2")]
+    assert second.endswith(f"shop.noisy: charging job_id={ids['shop.charge']} task=shop.charge attempt=2")
+    for event in ("job failed, will retry", "job dead"):
+        at = next(number for number, line in enumerate(lines) if f": {event} " in line)
+        assert lines[at].partition("error=")[2].startswith('"ConnectionError: refused"')
+        assert lines[at + 1] == "  Traceback (most recent call last):"
+    assert not any(line.startswith("INFO forged") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["no_such_module:app"], 2, "no module named"),
+        ([APP, "--url", "sqlite://"], 2, "in memory"),
+        ([APP, "--strict"], 1, "--strict refuses"),
+        ([APP, "--bogus"], 2, "--bogus"),
+        ([f"{HERE / 'unimportable.py'}:app"], 1, "not today"),
+    ],
+)
+def test_a_refusal_is_a_line_of_a_json_log(where: dict[str, str], options: list[str], code: int, says: str) -> None:
+    command = [sys.executable, "-m", "limpet.cli", "worker", *options]
+    ran = subprocess.run(
+        command, env={**where, "LIMPET_LOG": "json"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (code, "")
+    lines = [msgspec.json.decode(line, type=dict[str, Any]) for line in ran.stderr.splitlines()]
+    assert says in str(lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "flags", "level"),
+    [
+        ("", {}, [], "INFO"),
+        ('[worker]\nlog_level = "warning"', {}, [], "WARNING"),
+        ('[worker]\nlog_level = "warning"', {"LIMPET_LOG_LEVEL": "error"}, [], "ERROR"),
+        ('[worker]\nlog_level = "warning"', {"LIMPET_LOG_LEVEL": "error"}, ["debug"], "DEBUG"),
+    ],
+)
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    file: str, environ: dict[str, str], flags: list[str], level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from limpet.cli.logs import log_settings
+    from limpet.core.settings import parse_settings
+
+    monkeypatch.delenv("LIMPET_LOG_LEVEL", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    table = parse_settings(__import__("tomllib").loads(file), "limpet.toml").worker
+    assert log_settings(None, next(iter(flags), None), table, setup=True, otherwise="INFO").level == level
