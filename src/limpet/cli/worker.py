@@ -182,7 +182,7 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
     from limpet.runtime.settings import Reserve
 
     worker = settings.worker
-    queues = list(worker.queues or answer.queues)
+    queues = list(worker.served(answer.queues))
     reserve = Reserve.of(worker, answer.urgent)
     if terminal.json or terminal.json_log:
         shape = {

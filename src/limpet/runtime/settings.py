@@ -85,6 +85,13 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 fix="beat at least twice per ttl, so that one lost beat costs nothing",
             )
 
+    def served(self, used: Collection[str]) -> tuple[str, ...]:
+        """The queues that a worker serves, by those that its tasks use; that of hooks whatever `queues` says."""
+        queues = self.queues or tuple(sorted(used))
+        if not self.hooks:
+            return tuple(queue for queue in queues if queue != HOOKS)
+        return queues if HOOKS not in used or HOOKS in queues else (*queues, HOOKS)
+
 
 class Reserve(Struct, frozen=True):
     """Slots beyond those that were asked for, which only critical and high jobs take (D28)."""
@@ -170,12 +177,7 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     def serves(self) -> Serves:
         """What its session claims."""
         tasks = self.parts.tasks
-        used = {spec.queue for spec in tasks.values()}
-        queues = self.settings.queues or tuple(sorted(used))
-        if not self.settings.hooks:
-            queues = tuple(queue for queue in queues if queue != HOOKS)
-        elif HOOKS in used and HOOKS not in queues:
-            queues += (HOOKS,)
+        queues = self.settings.served({spec.queue for spec in tasks.values()})
         return Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
 
 

@@ -517,7 +517,7 @@ CREATE TABLE lp.hook (
   states smallint[] NOT NULL, -- the states that it is for: :SUCCEEDED, :DEAD, :CANCELLED
   tasks text[] NOT NULL, -- the tasks that it is for; empty: all
   queues text[] NOT NULL, -- the same for queues
-  lane bigint NOT NULL, -- the lane of its jobs, and what is posted of it
+  lane bigint NOT NULL UNIQUE, -- the lane of its jobs, and what is posted of it
   class bigint NOT NULL, -- as in `lane`
   member bigint NOT NULL, -- as in `lane`
   ring bigint NOT NULL, -- as in `lane`

@@ -2,7 +2,7 @@
 
 hooks = {}
 
-local QUEUE = "limpet.hooks" -- its own jobs have no hooks; core/endings/hook.py says what Python must know of all this
+local QUEUE = "limpet.hooks" -- its own jobs have no hooks; the same name is in core/endings/hook.py
 local SMALL = 1024 -- larger arguments lie beside the record: see record.py
 
 local function is_among(list, name)
