@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -37,9 +37,11 @@ from limpet.core.tasks.naming import checked_names
 from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import APP, answers
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.current import current
+from limpet.runtime.includes import Includes
 from limpet.runtime.loading import find_ref
 from limpet.runtime.settings import (
     PER_CORE,
@@ -70,7 +72,8 @@ class Limpet:
     The store is the URL in code, else LIMPET_URL, else the one of limpet.toml, else the file
     `limpet.db` in the working folder. Nothing is opened before it is used. `outbox` is the URL of your own
     database, for a store that cannot take part in its transactions: `conn=` writes jobs there, and the
-    `limpet outbox` command relays them.
+    `limpet outbox` command relays them. `include` names modules that declare tasks, which import the app: they are
+    imported when a worker starts, or when a task is asked for by its name.
 
     >>> import asyncio
     >>> app = Limpet("sqlite://")                     # in memory: for tests and trials
@@ -93,6 +96,7 @@ class Limpet:
         namespace: str | None = None,
         outbox: str | None = None,
         queues: Iterable[str | Queue] | None = None,
+        include: Iterable[str] = (),
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
         classify: ClassifyOption = (),
@@ -112,6 +116,7 @@ class Limpet:
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
+        self._includes = Includes(self, include)
         self._bridge = Bridge(_loop_of_running_job)
         self._opened = OpenResources(_loop_of_running_job)
         self._client = Client(
@@ -123,6 +128,7 @@ class Limpet:
                 queues=None if queues is None else frozenset(_names_of(queues if listed is None else listed)),
             ),
             specs=specs,
+            include=self._includes.load,
             explain=_explain,
             flows=_flows,
             injected=self._opened.for_task,
@@ -198,7 +204,8 @@ class Limpet:
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The declared tasks by name."""
+        """The declared tasks by name, those of included modules too."""
+        self._includes.load()
         return MappingProxyType(self._registry.tasks)
 
     # An async function is a function too, so the first two overloads overlap; the more exact one comes first.
@@ -292,6 +299,7 @@ class Limpet:
     @property
     def schedules(self) -> Schedules[JobHandle[Any]]:
         """Schedules at run time: list, get, add, change, pause, resume, remove, run_now, backfill, next."""
+        self._includes.load()
 
         def handle(answer: Enqueued, task: str) -> JobHandle[Any]:
             return JobHandle(self._client, answer.id, task=task, existing=answer.existing)
@@ -557,6 +565,7 @@ class Limpet:
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
+        self._includes.load()
         registry = self._registry
         changed = await registry.publish(self.store, self._settings.file.retention.of_queues())
         if registry.schedules:
@@ -566,6 +575,7 @@ class Limpet:
 
     def parts(self) -> Parts:
         """What a worker process needs of this app."""
+        self._includes.load()
         return Parts(
             tasks=MappingProxyType(self._registry.specs),
             resources=tuple(self._resources),
@@ -574,6 +584,9 @@ class Limpet:
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
         )
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a Limpet app", APP)
 
     def __repr__(self) -> str:
         return f"<Limpet {len(self._registry.tasks)} tasks>"

@@ -101,7 +101,7 @@ def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
         (["nowhere.at.all:Error"], 2, "no module named 'nowhere.at.all'", "--status, --code"),
         (["redis:Connectionerror"], 2, "'redis' has no 'Connectionerror'", "did you mean 'ConnectionError'?"),
         (["redis.ConnectionError"], 2, "not an exception", "write redis:ConnectionError"),
-        (["NoSuchError"], 2, "not an exception", "did you mean"),
+        (["NoSuchError"], 2, "not an exception", "known: "),
         (["json:dumps"], 2, "is of type function, not an exception class", "module:Error"),
         (["redis:"], 2, "'redis:' names no class", "module:Error"),
         ([":ValueError"], 2, "':ValueError' names no class", "module:Error"),

@@ -252,6 +252,8 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
         (("audit", "--since", "1h", "--after", "1"), "one of them"),
         (("cancel", "state:ready", "beef", "--yes"), "quote a word"),
         (("jbos",), "did you mean 'jobs'"),
+        (("beat",), "limpet schedules"),
+        (("purge",), "limpet cancel"),
         (("dead", "cuases"), "did you mean 'causes'"),
         (("limits", "sett"), "did you mean 'set'"),
         (("jobs", "--limt", "3"), "--limit"),

@@ -115,7 +115,7 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
     ("fn", "options", "says"),
     [
         (send, {"budgets": []}, r"no option 'budgets'.*limits=\[Budget"),
-        (send, {"max_retries": 3}, r"no option 'max_retries'.*retry=Retry\(attempts=5\)"),
+        (send, {"max_retries": 3}, r"no option 'max_retries'.*retry=Retry\(attempts=6"),
         (send, {"prioritty": 1}, r"no option 'prioritty'.*did you mean 'priority'"),
         (send, {"priority": "urgent"}, r"priority='urgent'"),
         (send, {"name": "a b"}, r"name='a b'"),

@@ -170,6 +170,19 @@ def test_the_readme_works_with_the_wheel_alone(bare: Bare, tmp_path: Path) -> No
     assert Reader(tmp_path, bare.bin).read(ROOT / "README.md") > 5
 
 
+@pytest.mark.parametrize("bare", [""], indirect=True, ids=["no-extra"])
+def test_the_first_day_is_as_the_pages_say(bare: Bare, tmp_path: Path) -> None:
+    """Files and steps of the README and the tutorial, a worker that is killed, a dead letter and back, mistakes."""
+    said = run(sys.executable, ROOT / "tools" / "first_day.py", "--bin", bare.bin, cwd=tmp_path)
+    assert said.endswith("first day: as the pages say\n")
+    assert "shop: charging order 42 job_id=" in said
+
+
+@pytest.mark.matrix("pip fetches every package again")
+def test_the_first_day_begins_with_pip(tmp_path: Path) -> None:
+    assert "pip install limpet" in run(sys.executable, ROOT / "tools" / "first_day.py", cwd=tmp_path)
+
+
 @pytest.mark.matrix("pip fetches every package again, for each extra")
 @pytest.mark.parametrize("extra", ["", *DRIVERS])
 def test_pip_installs_the_wheel_with_each_extra(extra: str, wheel: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def writes() -> object:
 
 
 def reports(marker: str) -> int:
-    """Report each turn of a tight loop; then wait until somebody has seen the last of them."""
+    """Report each turn of a tight loop; then wait until the test has seen the last of them."""
     job = current_job()
     for turn in range(TURNS):
         job.progress(turn + 1, TURNS)

@@ -86,7 +86,7 @@ def test_a_module_that_ends_the_program_is_refused() -> None:
         ("depot.tasks.queue", "did you mean depot.tasks:queue?"),
         ("depot.tasks", "did you mean depot.tasks:queue?"),
         ("depot.tasks:queu", "did you mean depot.tasks:queue?"),
-        ("depot_many:male", "did you mean depot_many:mail?"),
+        ("depot_many:mial", "did you mean depot_many:mail?"),
         ("depot_many:zzz", "its apps are mail, queue"),
         ("depot_many:BASE", "is of type PosixPath, not an app"),
         ("depot_many:Limpet", "is of type type, not an app"),

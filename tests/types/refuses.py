@@ -96,3 +96,10 @@ async def ask() -> None:
     send.options(cost={"eur": 5})  # E: arg-type
     await app.approve(job)  # E: call-arg
     assert [number, word, text, count, job.nothing]  # E: attr-defined
+
+
+async def words_of_other_libraries() -> None:
+    send.delay("acme", to="a@b.c")  # E: attr-defined
+    app.send_task("send")  # E: attr-defined
+    (await resize.enqueue(1)).get()  # E: attr-defined
+    current_job().retry()  # E: attr-defined

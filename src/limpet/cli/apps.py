@@ -28,6 +28,7 @@ def load(terminal: Terminal, reference: str) -> Limpet:
     # What a module prints when it is imported is no answer of ours, and no line of a JSON log.
     with open(os.devnull, "w") if terminal.json_log else nullcontext(sys.stderr) as place, redirect_stdout(place):
         app = cast("Limpet", load_app(reference))
+        app.parts()  # also imports the modules that it includes
     app.rebind(terminal.flag_url, namespace=terminal.flag_namespace)
     return app
 

@@ -16,6 +16,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "jobs, job": "List jobs that match a query; show one.",
         "explain": "Say why a job is not running.",
+        "tasks": "Rate, failures, p95, options, workers.",
         "queues": "Depth, age and pauses; retention and weights.",
         "flows": "List flows; show one as a tree, cancel, retry.",
         "workers": "List live workers and agents.",
@@ -55,6 +56,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),
     "queues": ("queues", "pause", "resume", "drain"),
     "retention": ("retention",),
+    "tasks": ("tasks",),
     "weights": ("weights",),
     "flows": ("flows", "flow"),
     "look": ("workers", "stats", "events", "audit", "doctor"),

@@ -15,7 +15,7 @@ import msgspec
 from limpet.cli.apps import app_reference, load, nameless, refuse_memory
 from limpet.cli.terminal import Terminal, reach
 from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
-from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTimeout, StoreUnreachable
+from limpet.core.errors import InvalidOption, LimpetError, QueueFull, StoreUnreachable
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from limpet.app import Limpet
     from limpet.client.handle import JobHandle
     from limpet.client.options import CallOptions
+    from limpet.stores.base import Store
 
 
 @click.argument("task", shell_complete=complete_task)
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 @click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
 @click.option("--wait-for-room", "room", type=duration, help="Wait for room in a full queue, at most this long.")
 @click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was stored before.")
-@click.option("--wait", type=duration, help="Wait for the result, at most this long, and print it (exit 7 after that).")
+@click.option("--wait", type=duration, help="Show a bar, and print the result; exit 7 after this time.")
 async def enqueue_body(
     terminal: Terminal,
     task: str,
@@ -70,7 +71,7 @@ async def enqueue_body(
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
     refuse_memory(app, "the job would end with this command")
-    undeclared = reference is not None and task not in app.tasks
+    undeclared = reference is not None and task not in app.parts().tasks
     if undeclared and not unknown_ok:
         raise _unknown(app, task, reference)
     try:
@@ -95,7 +96,7 @@ async def enqueue_body(
                 terminal.say(f"job {handle.id} was there already")
             if wait is not None:
                 left_ms = max(0, wait - round(1000 * (time.monotonic() - began_s)))
-                shape["result"] = await _result(terminal, app, handle, left_ms, shape)
+                shape["result"] = await _result(terminal, app.store, id_bytes(handle.id), left_ms, shape)
     finally:
         await app.close()
     if terminal.json:
@@ -146,21 +147,15 @@ def _flags(text: str) -> str:
     )
 
 
-async def _result(
-    terminal: Terminal, app: Limpet, handle: JobHandle[Any], wait_ms: int, shape: dict[str, Any]
-) -> msgspec.Raw:
-    """The result as it is stored: what the task's own types make of it is not for a shell."""
+async def _result(terminal: Terminal, store: Store, id: bytes, wait_ms: int, shape: dict[str, Any]) -> msgspec.Raw:
+    from limpet.cli.waiting import result_of
+
     try:
-        await handle.result(timeout=wait_ms / 1000)
-    except LimpetError as error:
+        return await result_of(terminal, store, id, wait_ms)
+    except LimpetError:
         if terminal.json:
             terminal.answer(shape)  # there is no result, but there is a job: its id must not be lost
-        if isinstance(error, ResultTimeout):  # it advises a call from Python; here a command is nearer
-            fix = f"the job stays in the queue; wait longer, or see why it waits: limpet explain {handle.id}"
-            raise ResultTimeout(error.message, fix=fix) from error
         raise
-    (view,) = await app.store.get([id_bytes(handle.id)])
-    return msgspec.Raw(b"null" if view is None or view.result is None else view.result)
 
 
 def _options(asked: dict[str, Any]) -> CallOptions:
@@ -194,7 +189,7 @@ async def _unsure(app: Limpet, task: str, queue: str | None, reference: str | No
     notes = []
     if reference is None:
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
-    elif task not in app.tasks:
+    elif task not in app.parts().tasks:
         notes.append(f"{reference} declares no task {task!r}: only JSON and size were checked")
     tasks = set(app.tasks) or await known_names(app.store, "task")
     for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from limpet.cli.bulk import run_action, words_to_which
-from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, bulk_options, command, duration, json_object, since_option
-from limpet.core.errors import UsageError
+from limpet.cli.terminal import Terminal, patience_ms
+from limpet.cli.words import Asking, Exemplified, bulk_options, command, duration, json_object, since_option
+from limpet.core.errors import JobError, UsageError
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import STATES
 from limpet.core.text.duration import text_of_ms
@@ -78,13 +78,34 @@ async def _hint(store: Any, query: Any) -> str:
     return ""
 
 
+FOREVER: Final = "forever"
+FOREVER_MS: Final = -1
+
+
+class Waiting(Exemplified):
+    """A command in which `--wait` may stand alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from limpet.cli.watch import with_interval
+
+        return super().parse_args(ctx, with_interval(args, "--wait", FOREVER))
+
+
+def _patience(text: str) -> int:
+    return FOREVER_MS if text == FOREVER else duration(text)
+
+
 @click.argument("id")
 @click.option("--full", is_flag=True, help="Whole tracebacks.")
-async def job_body(terminal: Terminal, id: str, full: bool) -> None:
+@click.option("--wait", type=_patience, metavar="[TIME]", help="Show a bar, and print the result; exit 7 after TIME.")
+async def job_body(terminal: Terminal, id: str, full: bool, wait: int | None) -> None:
     """Show one job (ID, or the unique end of one) with its arguments, result and attempts."""
     from limpet.cli.detail import show_job
     from limpet.ops.shape import job_whole
 
+    if wait is not None:
+        await _waited(terminal, id, None if wait == FOREVER_MS else wait)
+        return
     async with terminal.operator() as operator:
         detail = await operator.job(id)
     shape = job_whole(detail.view, detail.attempts)
@@ -92,6 +113,28 @@ async def job_body(terminal: Terminal, id: str, full: bool) -> None:
         terminal.answer(shape)
     else:
         show_job(terminal, shape, full=full)
+
+
+async def _waited(terminal: Terminal, id: str, wait_ms: int | None) -> None:
+    """Print the job's result once it has one; with --json the whole job, however it ends."""
+    from limpet.cli.waiting import result_of
+    from limpet.ops.select import resolve
+    from limpet.ops.shape import job_whole
+
+    async with terminal.operator(wait_ms=patience_ms(wait_ms)) as operator:
+        raw = await resolve(operator.store, id)
+        failed: JobError | None = None
+        try:
+            result = await result_of(terminal, operator.store, raw, wait_ms)
+        except JobError as error:
+            failed = error
+        detail = await operator.job(raw) if terminal.json else None
+    if detail is not None:
+        terminal.answer(job_whole(detail.view, detail.attempts))
+    if failed is not None:
+        raise failed
+    if detail is None:
+        terminal.text(bytes(result).decode())
 
 
 @click.argument("id")
@@ -188,7 +231,7 @@ async def rerun_body(
 
 
 jobs = command("jobs", lists=True, cls=Asking)(jobs_body)
-job = command("job")(job_body)
+job = command("job", cls=Waiting)(job_body)
 explain = command("explain")(explain_body)
 cancel = command("cancel", cls=Asking)(cancel_body)
 retry = command("retry", cls=Asking)(retry_body)

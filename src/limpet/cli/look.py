@@ -42,17 +42,36 @@ async def workers_body(terminal: Terminal) -> None:
 
 
 async def stats_body(terminal: Terminal) -> None:
-    """Show the counters: jobs stored now, and jobs ever enqueued or ended."""
+    """Show the counters: jobs stored now, and jobs ever enqueued or ended; and the last minute.
+
+    Rates and times of the last minute are those of live workers; --watch adds the changes since the look before.
+    """
+    from limpet.cli.tasks import minute_text
     from limpet.ops.shape import counts_shape
 
     async with terminal.operator() as operator:
-        shape = counts_shape(await operator.stats())
+        shape, minute = counts_shape(await operator.stats()), await operator.last_minute()
+        now_ms = operator.now_ms()
+    rates = _per_second(terminal, shape["ever"], now_ms)
     if terminal.machine:
-        terminal.answer(shape)
+        terminal.answer({**shape, "last_minute": minute.to_dict(), "per_second": rates})
         return
     ever = shape.pop("ever")
     for words, counts in (("now", shape), ("ever", ever)):
         terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
+    terminal.text(f"last minute, live workers: {minute_text(minute)}")
+    if rates is not None:
+        said = ", ".join(f"{rate:,.1f} {name.replace('_', ' ')}" for name, rate in rates.items() if rate) or "no change"
+        terminal.text(f"a second, since the look before: {said}")
+
+
+def _per_second(terminal: Terminal, ever: dict[str, int], now_ms: int) -> dict[str, float] | None:
+    """How fast each counter has grown since the look before; None at the first look."""
+    before, terminal.seen = terminal.seen, {"at_ms": now_ms, "ever": ever}
+    if not before or now_ms <= before["at_ms"]:
+        return None
+    passed_s = (now_ms - before["at_ms"]) / 1000
+    return {name: round((count - before["ever"][name]) / passed_s, 2) for name, count in ever.items()}
 
 
 @click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")

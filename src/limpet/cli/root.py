@@ -36,7 +36,10 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in MODULES:
-            raise click.UsageError(f"there is no command {args[0]!r}{suggestion(args[0], [*MODULES])}", ctx)
+            from limpet.core.text.foreign_words import COMMANDS
+
+            meant = f"; here it is: {COMMANDS[args[0]]}" if args[0] in COMMANDS else suggestion(args[0], [*MODULES])
+            raise click.UsageError(f"there is no command {args[0]!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -55,10 +58,10 @@ class Root(click.Group):
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """The end of an error message: the nearest known word, if one is near."""
-    from difflib import get_close_matches
+    from limpet.core.tasks.naming import nearest
 
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(word, known)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def _present(name: str) -> bool:

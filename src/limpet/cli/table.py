@@ -17,9 +17,9 @@ ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 WIDEST: Final = 60  # a cell of a plain table; whole texts are in --json
 BETWEEN: Final = 2  # what stands between two columns
-FREE: Final = frozenset({"error", "message", "why", "note", "tasks", "queues", "when", "next"})
+FREE: Final = frozenset({"error", "message", "why", "note", "tasks", "queues", "when", "next", "options"})
 IDS: Final = frozenset({"id", "sample", "on"})
-COUNTS: Final = frozenset(state.value for state in STATES)
+COUNTS: Final = frozenset({*(state.value for state in STATES), "waiting", "workers", "done/min", "failed"})
 NAMES: Final = frozenset(
     {"task", "queue", "worker", "who", "what", "at", "cause", "capabilities", "limit", "breaker", "schedule"}
 )

@@ -36,11 +36,11 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--watch", type=_interval, metavar="[TIME]", help=words)(made)
 
 
-def with_interval(args: Sequence[str]) -> list[str]:
+def with_interval(args: Sequence[str], option: str = "--watch", alone: str = EVERY) -> list[str]:
     """`--watch` may stand alone, also before a query: then what follows is not how often."""
     following = [*args[1:], ""]
     return [
-        f"{word}={EVERY}" if word == "--watch" and not _is_duration(after) else word
+        f"{word}={alone}" if word == option and not _is_duration(after) else word
         for word, after in zip(args, following, strict=True)
     ]
 

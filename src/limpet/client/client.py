@@ -69,6 +69,7 @@ class Client:
         settings: ClientSettings,
         *,
         specs: Mapping[str, TaskSpec],
+        include: Callable[[], None],
         explain: Explain,
         flows: Callable[[Store], FlowDesk],
         injected: Injected,
@@ -79,6 +80,7 @@ class Client:
         self._connection = connection
         self._settings = settings
         self._specs = specs
+        self._include = include  # declares the tasks of modules that are not imported yet
         self._explain = explain
         self._flows = flows
         self._outbox = outbox
@@ -104,8 +106,14 @@ class Client:
 
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A result, rebuilt from the return annotation when the task is known here."""
-        spec = self._specs.get(task)
+        spec = self._declared(task)
         return decode_json(raw) if spec is None else spec.signature.decode_result(raw)
+
+    def _declared(self, name: str) -> TaskSpec | None:
+        """The task of that name, if the code of this program declares it."""
+        if name not in self._specs:
+            self._include()
+        return self._specs.get(name)
 
     def handle(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id is known."""
@@ -178,8 +186,13 @@ class Client:
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:
         """Store one job of a task that may live in another program: declared here, else as a worker published it."""
         asked = self.read_options(PLAIN, options)
-        spec = self._specs.get(name)
+        spec = self._declared(name)
         if spec is None:
+            if not isinstance(name, str):
+                raise InvalidOption(
+                    f"app.enqueue takes the name of a task, got {name!r:.80}",
+                    fix="await send_email.enqueue(...), or give the task's name: 'email.send'",
+                )
             spec = await self._look_up(name)
             self.check_queue(asked.queue or spec.queue)
         values = with_refs(dict(args), asked.after) if asked.after else args

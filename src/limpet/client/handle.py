@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from limpet.client.bridge import Bridge
+from limpet.client.watching import changes
 from limpet.core.errors import JobCancelled, JobDead, JobNotFound
 from limpet.core.flows.refs import Refers
 from limpet.core.flows.steps import check_event, encode_value, too_many_events
@@ -16,6 +18,7 @@ from limpet.core.jobs.view import JobView
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.job import JobRecord
 from limpet.core.text.duration import to_ms
+from limpet.core.text.foreign_words import JOB, answers
 from limpet.core.text.storable import checked_text
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
@@ -92,6 +95,23 @@ class JobHandle(Refers, Generic[R_co]):
             raise self._not_found()
         return cast(R_co, await value_of(self._desk, view))
 
+    async def watch(self, timeout: float | None = None) -> AsyncGenerator[JobRecord, None]:
+        """The job at once, and again after each change of its state, attempt or progress; ends after its end.
+
+        The store is asked for the job every 0.3 s, and changes between two looks come as one;
+        the end comes at once. Raises JobNotFound, or ResultTimeout after `timeout` seconds (the job continues).
+
+        >>> async def follow(job: JobHandle[int]) -> None:
+        ...     async for status in job.watch():
+        ...         print(status.state, status.progress)
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        async with aclosing(changes(self._desk.store, self._raw, timeout_ms)) as found:
+            async for status in found:
+                if status is None:
+                    raise self._not_found()
+                yield status
+
     async def cancel(self, reason: str = "", *, force: bool = False) -> Literal["cancelled", "cancelling", "finished"]:
         """Cancel the job and its dependents. A running one is asked to stop ("cancelling"): success may still win.
 
@@ -139,6 +159,9 @@ class JobHandle(Refers, Generic[R_co]):
     def spread(self) -> bytes:
         return self._raw
 
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a job's handle", JOB)
+
     def __repr__(self) -> str:
         return f"JobHandle({self.task or 'job'} {self.id}{' existing' if self.existing else ''})"
 
@@ -157,15 +180,20 @@ class JobHandle(Refers, Generic[R_co]):
 
 async def value_of(desk: Desk, view: JobView) -> Any:
     """The value of a job that has ended like this; raises what asking for its result raises."""
-    if view.state is State.succeeded:
-        return desk.decode_result(view.lane.task, view.result)
+    if view.state is not State.succeeded:
+        raise await failure_of(desk.store, view)
+    return desk.decode_result(view.lane.task, view.result)
+
+
+async def failure_of(store: Store, view: JobView) -> JobDead | JobCancelled:
+    """What asking for the result of a job raises that has ended without one."""
     id = id_text(view.id)
     if view.state is State.cancelled:
-        raise JobCancelled(f"job {id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
-    attempts = await attempts_of(desk.store, view.id)
+        return JobCancelled(f"job {id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
+    attempts = await attempts_of(store, view.id)
     last = next((attempt for attempt in reversed(attempts) if attempt.type), None)
     error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
-    raise JobDead(
+    return JobDead(
         f"job {id} is dead after attempt {view.attempt}: {error}",
         error=error,
         traceback=last.traceback if last else "",

@@ -11,6 +11,7 @@ from limpet.client.work import JobSpec
 from limpet.core.errors import InvalidArguments
 from limpet.core.tasks.task import Inject as InjectMark
 from limpet.core.tasks.task import Options, TaskSpec, build_job
+from limpet.core.text.foreign_words import TASK, answers
 from limpet.stores.callers import has_joined, joined, run_here
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class Task(Generic[P, R]):
         place.
         """
         return JobSpec(self._client, self.spec, args, kwargs, self._options)
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a task", TASK)
 
     def __repr__(self) -> str:
         return f"<task {self.spec.name}>"

@@ -34,6 +34,12 @@ class InvalidOption(UsageError):
     code = "invalid_option"
 
 
+class UnknownAttribute(UsageError, AttributeError):
+    """An attribute that other libraries have; the message says what it is called here."""
+
+    code = "unknown_attribute"
+
+
 class ImportFailed(UsageError):
     """A module of the app cannot be imported; the message shows where, in frames of the app."""
 

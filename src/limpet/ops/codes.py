@@ -34,6 +34,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_task": Meaning(2, 422, "Invalid task"),
     "invalid_option": Meaning(2, 422, "Invalid option"),
     "invalid_arguments": Meaning(2, 422, "Invalid arguments"),
+    "unknown_attribute": Meaning(2, 422, "Unknown attribute"),
     "invalid_query": Meaning(2, 422, "Invalid query"),
     "invalid_step": Meaning(2, 422, "Invalid step"),
     "payload_too_large": Meaning(2, 413, "Payload too large"),

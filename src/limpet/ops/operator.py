@@ -29,6 +29,7 @@ from limpet.core.jobs.view import (
 from limpet.core.limits.budget import base_of
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
+from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
@@ -56,6 +57,7 @@ from limpet.ops.repair import RepairReport, repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import Kept, clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
 from limpet.stores.base import RetryRequest, Store
@@ -135,6 +137,18 @@ class Operator:
     async def workers(self) -> list[SessionView]:
         """Live workers and agents."""
         return await self.store.sessions()
+
+    async def tasks(self) -> list[TaskRecord]:
+        """Every task, by name: where its jobs are, how they ended during the last minute, the workers that know it."""
+        return await tasks(self.store)
+
+    async def task(self, name: str) -> TaskDetail:
+        """One task, by its name or a former one, with all that its code declares."""
+        return await task(self.store, checked_text(name, what="task"))
+
+    async def last_minute(self) -> MinuteRecord:
+        """How attempts of all tasks ended during the last minute, by what live workers say."""
+        return await last_minute(self.store)
 
     async def stats(self) -> Counts:
         """Counters that sum up to what was enqueued."""

@@ -22,6 +22,7 @@ from limpet.core.gate import (
     room,
     tokens,
 )
+from limpet.core.jobs import minute
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed, SessionView
 from limpet.core.jobs.meta import asked_meta
@@ -247,8 +248,14 @@ def session_shape(view: SessionView) -> Shape:
         "beat_at": when(view.beat_at_ms),
         "deadline_at": when(view.deadline_at_ms),
         "silent_ms": view.silent_ms,
-        "info": content(view.info),
+        "info": _about(view.info),
     }
+
+
+def _about(info: bytes) -> Any:
+    """What it says about itself, but for the histograms of its tasks: `tasks` and `stats` make figures of them."""
+    found = content(info)
+    return {name: said for name, said in found.items() if name != minute.FIELD} if isinstance(found, dict) else found
 
 
 def cause_shape(view: CauseView) -> Shape:

@@ -28,6 +28,7 @@ from limpet.core.limits.spending import added, spending_from
 from limpet.core.limits.unit import Amounts
 from limpet.core.tasks.codec import decode_json, encode_checkpoint
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import CONTEXT, answers
 from limpet.core.text.storable import storable
 from limpet.runtime.current import current
 from limpet.runtime.log import job_log
@@ -82,6 +83,9 @@ class JobContext:
         self._adding = threading.Lock()  # steps beside each other may say what they cost at the same time
         self._lines = 0
         self._saved: list[object] = []
+
+    if not TYPE_CHECKING:
+        __getattr__ = answers("a running job", CONTEXT)
 
     @property
     def id(self) -> str:

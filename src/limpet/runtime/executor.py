@@ -30,6 +30,7 @@ from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
 from limpet.runtime.local_queue import LocalQueue, Pace
 from limpet.runtime.log import job_log, job_succeeded, logger
+from limpet.runtime.minute_counter import MinuteCounter
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.settings import Recycled, WorkerPlan
@@ -90,6 +91,7 @@ class Executor:
         self.running: dict[tuple[bytes, int], Attempt] = {}
         # What becomes of jobs that were given up and whose handlers run on, in a slot of a limit.
         self.given_up: dict[tuple[bytes, int], tuple[Claimed, Transition, Bill | None]] = {}
+        self.minute = MinuteCounter(plan.clock_s)
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
@@ -289,9 +291,13 @@ class Executor:
     def _end(self, attempt: Attempt, transition: Transition | None) -> None:
         if self.running:
             self._forget(attempt)
+        run_s = self._loop.time() - attempt.started_at_s
         if transition is not None and not attempt.over:
             self._settle(attempt, transition)
-            if type(transition) is not Succeed:
+            plain = type(transition) is Succeed
+            counted = transition.counted if plain or not awaits_commit(transition) else "succeeded"
+            self.minute.ended(attempt.job, counted, run_s)
+            if not plain:
                 log_end(attempt, transition)
             elif logger.isEnabledFor(logging.INFO):
                 job_succeeded(attempt.job, attempt.elapsed_ms())
@@ -302,7 +308,7 @@ class Executor:
             self._recycle("exhausted")
         pace = self._pace
         pace.ended += 1
-        pace.busy_s += self._loop.time() - attempt.started_at_s
+        pace.busy_s += run_s
         self.ended += 1
         if self._local_queue.held <= self.refill_at:
             self._demand.slot_free()

@@ -48,7 +48,7 @@ from limpet.runtime.threads import Call, Threads, perform
 from limpet.stores.asking import joining
 from limpet.stores.base import Store
 
-PROGRESS_S: Final = 0.2  # between two messages about progress: a loop may report each of its turns
+PROGRESS_S: Final = 0.1  # between two messages about progress: a loop may report each of its turns
 
 
 class MainThread:

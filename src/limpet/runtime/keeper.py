@@ -27,7 +27,9 @@ from limpet.runtime.settler import Notebook
 from limpet.stores.asking import joining
 
 BETWEEN_NOTES_S: Final = 0.1
-SEEN_S: Final = 0.75  # between two beats for what jobs say: with the write it is seen within a second
+SEEN_S: Final = (
+    0.6  # between two beats for what jobs say: with a look at it (client/watching.py) it is seen within a second
+)
 LOOK_S: Final = 0.005
 LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not

@@ -51,6 +51,11 @@ def _from_module(name: str) -> object:
         )
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
+    return import_named(name)
+
+
+def import_named(name: str) -> object:
+    """The module of that name, if Python finds it where it looks; ImportFailed as for `load_module`."""
     with _importing(name):
         try:
             return importlib.import_module(name)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from limpet.core.jobs import witness
+from limpet.core.jobs import minute, witness
 from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
 from limpet.core.version import VERSION
@@ -113,6 +113,7 @@ class Worker:
             **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
+            **({} if run is None else {minute.FIELD: run.last_minute}),
         }
         return msgspec.json.encode(about)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import StoreError
 from limpet.core.jobs.lease import Pulse
+from limpet.core.jobs.minute import Minute
 from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
 from limpet.runtime.background import background
@@ -297,6 +298,11 @@ class WorkerRun:
         executor = self._executor
         started = executor.running.keys() | executor.given_up.keys()
         return started | self.local_queue.keys() | self._settle_queue.keys()
+
+    @property
+    def last_minute(self) -> Minute:
+        """How jobs ended lately."""
+        return self._executor.minute.said()
 
     @property
     def stuck(self) -> int:

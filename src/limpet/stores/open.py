@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, UsageError
+from limpet.core.tasks.naming import nearest
 from limpet.stores.base import Store
 from limpet.stores.extras import extra_of, install_line
 from limpet.stores.shown import redacted
@@ -84,8 +84,8 @@ def parse_url(url: str) -> SqliteUrl | RedisUrl | PostgresUrl:
         from limpet.stores.postgres.url import parse_postgres
 
         return parse_postgres(url)
-    close = get_close_matches(scheme, _SCHEMES, n=1) if "://" in url else []
-    hint = f"did you mean {close[0]}://?" if close else _EXAMPLE
+    close = nearest(scheme, _SCHEMES) if "://" in url else None
+    hint = f"did you mean {close}://?" if close else _EXAMPLE
     raise UsageError(f"{redacted(url)!r} is not a store URL", fix=hint)
 
 
@@ -141,11 +141,11 @@ def _options(url: str, query: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _SQLITE:
-            close = get_close_matches(name, _SQLITE, n=1)
+            close = nearest(name, _SQLITE)
             known = ", ".join(f"{one}={'|'.join([*words][:2])}" for one, words in _SQLITE.items())
             raise InvalidOption(
                 f"{url!r} has an unknown option {name!r}",
-                fix=f"did you mean {close[0]}?" if close else f"the options of sqlite:// are: {known}",
+                fix=f"did you mean {close}?" if close else f"the options of sqlite:// are: {known}",
             )
         if value.lower() not in _SQLITE[name]:
             one, other, *_ = _SQLITE[name]

@@ -22,6 +22,7 @@ from limpet.core.tasks.naming import checked_names, did_you_mean
 from limpet.core.tasks.queue import queue_name
 from limpet.core.tasks.template import MAX_KEY_CHARS
 from limpet.core.text.duration import Duration, instant_ms, to_ms
+from limpet.core.text.foreign_words import option_of_others
 from limpet.core.text.storable import is_storable
 
 
@@ -60,7 +61,7 @@ class Options(Struct, frozen=True):
         for name, value in given.items():
             reader = _READERS.get(name)
             if reader is None:
-                raise InvalidOption(f"there is no option {name!r}", fix=did_you_mean(name, _READERS))
+                raise _unknown(name)
             changed.update(reader(value))
         if changed.get("conn", self.conn) is not None and changed.get("wait_ms", self.wait_ms) is not None:
             refuse_waiting()
@@ -79,6 +80,13 @@ class Options(Struct, frozen=True):
                 gap = 10_000 if soft is None or hard is None else hard - soft
                 changed["hard_timeout_ms"] = self.timeout_ms + gap
         return replace(policy, **changed)
+
+
+def _unknown(name: str) -> InvalidOption:
+    from limpet.core.tasks.declare import TASK_OPTIONS  # which are made of these
+
+    meant = option_of_others(name, TASK_OPTIONS, "the task declares it: @app.task({}=...)")
+    return InvalidOption(f"there is no option {name!r}", fix=meant or did_you_mean(name, CALL_OPTIONS))
 
 
 PLAIN: Final = Options()
@@ -222,3 +230,4 @@ _READERS: Final[Mapping[str, Any]] = {
     "conn": lambda v: {"conn": v},
     "wait": lambda v: {"wait_ms": _wait_of(v)},
 }
+CALL_OPTIONS: Final = frozenset(_READERS)

@@ -73,7 +73,7 @@ class Field:
             return "L, W, # and ? are not part of this syntax; use numbers, names, lists, ranges and steps"
         allowed = f"use *, {self.lowest} to {self.highest}, a list 1,2, a range 1-5 or a step */5"
         if self.words and text.isalpha():
-            return did_you_mean(text.upper(), self.words)
+            return did_you_mean(text.upper()[:3], self.words)  # three letters of any name of theirs
         return f"{allowed}, or a name such as {self.words[1]}" if self.words else allowed
 
     def _refusal(self, part: str, why: str, fix: str) -> InvalidOption:

@@ -28,6 +28,7 @@ from limpet.core.tasks.codec import (
     too_large,
 )
 from limpet.core.tasks.naming import did_you_mean
+from limpet.core.text.foreign_words import option_of_others
 
 __all__ = ["Parameter", "Signature", "canonical", "decode_json", "refuse_look_alikes_in"]
 
@@ -136,7 +137,15 @@ class Signature:
             return
         if name == REST:
             raise InvalidArguments(f"{self.label}() takes no further positional arguments", fix='leave "*" out')
-        raise InvalidArguments(f"{self.label}() has no parameter {name!r}", fix=did_you_mean(name, self._names))
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> InvalidArguments:
+        from limpet.core.jobs.options import CALL_OPTIONS  # which are made of what is said here
+
+        meant = option_of_others(name, CALL_OPTIONS, "options come first: .options({}=...).enqueue(...)")
+        return InvalidArguments(
+            f"{self.label}() has no parameter {name!r}", fix=meant or did_you_mean(name, self._names)
+        )
 
     # -- values become bytes
 
@@ -257,9 +266,7 @@ class Signature:
         why, path = (found["why"], found["path"]) if found else (str(error), "")
         unknown = re.search(r"unknown field `([^`]*)`", why)
         if unknown and not path:
-            return InvalidArguments(
-                f"{self.label}() has no parameter {unknown[1]!r}", fix=did_you_mean(unknown[1], self._names)
-            )
+            return self._unknown(unknown[1])
         where = f"{path} of {self.label}()" if path else f"the arguments of {self.label}()"
         return InvalidArguments(f"{where} do{'es' if path else ''} not fit: {why}", fix="pass what its annotation says")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Job, Lane, OnDuplicate, Policy, Unique
 from limpet.core.jobs.meta import with_meta
 from limpet.core.jobs.options import (
+    CALL_OPTIONS,
     PLAIN,
     Options,
     on_duplicate_of,
@@ -58,13 +59,9 @@ from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
 from limpet.core.tasks.payload import Signature, refuse_look_alikes_in
 from limpet.core.tasks.queue import NO_QUEUES, Queue, queue_name
 from limpet.core.tasks.template import Template
+from limpet.core.text.foreign_words import option_of_others
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
-
-# What other libraries call an option, or what one would guess, and where it is here.
-_ELSEWHERE: Final = dict.fromkeys(("budget", "budgets"), 'pass it among limits=[Budget("llm:{team}", usd=50)]')
-_ELSEWHERE.update(dict.fromkeys(("rate", "rate_limit"), 'pass limits=[Limit("key", rate="10/m")]'))
-_ELSEWHERE.update(dict.fromkeys(("attempts", "max_retries", "max_attempts"), "pass retry=Retry(attempts=5)"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +126,8 @@ class TaskSpec:
         """
         for option in options:
             if option not in TASK_OPTIONS:
-                fix = _ELSEWHERE.get(option) or did_you_mean(option, TASK_OPTIONS)
+                meant = option_of_others(option, CALL_OPTIONS, "it is said for a call: .options({}=...).enqueue(...)")
+                fix = meant or did_you_mean(option, TASK_OPTIONS)
                 raise InvalidOption(f"@task has no option {option!r}", fix=fix)
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))

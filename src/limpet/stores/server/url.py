@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import unquote
 
 from limpet.core.errors import UsageError
+from limpet.core.tasks.naming import nearest
 from limpet.stores.shown import redacted
 
 TIMEOUT_S: Final = 5.0  # how long a verb may take, reconnecting included, unless the URL says otherwise
@@ -55,5 +55,5 @@ def flag(text: str) -> bool:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """The fix for an unknown option."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else otherwise
+    close = nearest(name, list(known))
+    return f"did you mean {close}?" if close else otherwise

@@ -1,0 +1,185 @@
+"""Decides what of a task is public: what its code declares, where its jobs are, and how they ended lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from limpet.core.gate import GateRule
+from limpet.core.jobs.job import Policy
+from limpet.core.jobs.minute import MINUTE_S, Minute, quantile_s, summed
+from limpet.core.jobs.state import STATES, State
+from limpet.core.limits.limit import DeclaredLimit
+from limpet.core.limits.spending import public_spent
+from limpet.core.records.record import Record, seconds
+from limpet.core.tasks.declaration import Declaration
+
+
+class MinuteRecord(Record, frozen=True, kw_only=True):
+    """How attempts ended during the last minute, by what live workers say. Times are known to within a fifth."""
+
+    finished: float  # jobs a minute: succeeded, dead or cancelled
+    failed: float  # attempts a minute that failed, retried or not
+    failed_share: float | None  # of those that succeeded or failed; None: there were none
+    ended: dict[str, int]  # attempts by outcome: succeeded, retried, dead, cancelled, released, snoozed, …
+    run_p50_s: float | None
+    run_p95_s: float | None
+    wait_p50_s: float | None  # from the instant at which the job was due to its claim
+    wait_p95_s: float | None
+
+    @classmethod
+    def of(cls, minutes: Iterable[Minute], names: Iterable[str] | None = None) -> MinuteRecord:
+        """Of the tasks of these names, or of all, over several workers."""
+        known = None if names is None else frozenset(names)
+        parts = [
+            (MINUTE_S / max(MINUTE_S, minute.seconds), tally)
+            for minute in minutes
+            for name, tally in [*minute.tasks.items(), ("", minute.others)]
+            if tally is not None and (known is None or name in known)
+        ]
+        rates = dict.fromkeys(("succeeded", "retried", "dead", "cancelled"), 0.0)
+        for share, tally in parts:
+            for outcome in rates:
+                rates[outcome] += share * tally.ended.get(outcome, 0)
+        whole, failed = summed(tally for _, tally in parts), rates["retried"] + rates["dead"]
+        tried = rates["succeeded"] + failed
+        return cls(
+            finished=round(rates["succeeded"] + rates["dead"] + rates["cancelled"], 1),
+            failed=round(failed, 1),
+            failed_share=round(failed / tried, 4) if tried else None,
+            ended=whole.ended,
+            run_p50_s=quantile_s(whole.runs, 0.5),
+            run_p95_s=quantile_s(whole.runs, 0.95),
+            wait_p50_s=quantile_s(whole.waits, 0.5),
+            wait_p95_s=quantile_s(whole.waits, 0.95),
+        )
+
+
+class TaskRecord(Record, frozen=True, kw_only=True):
+    """A task: what it is, where its jobs are now, how they ended lately. None: no code has declared it yet."""
+
+    task: str
+    aliases: tuple[str, ...]  # its former names, whose jobs are counted with its own
+    declared: bool
+    queue: str | None
+    priority: int | None
+    executor: str | None
+    attempts: int | None
+    timeout_s: float | None
+    limits: tuple[str, ...]  # in words
+    breaker: str | None  # its key
+    states: dict[str, int]  # jobs by state
+    workers: int  # live ones that know it
+    last_minute: MinuteRecord
+
+    @classmethod
+    def of(
+        cls, name: str, declared: Declaration | None, states: Mapping[State, int], workers: int, minute: MinuteRecord
+    ) -> TaskRecord:
+        """The public face of a task."""
+        return TaskRecord(**_line(name, declared, states, workers, minute))
+
+
+class TaskDetail(TaskRecord, frozen=True, kw_only=True):
+    """A task with all that its code declares."""
+
+    options: dict[str, Any]  # in the words of @app.task; durations in seconds
+    arguments: dict[str, Any]  # their JSON schema
+
+    @classmethod
+    def whole(cls, line: TaskRecord, declared: Declaration | None) -> TaskDetail:
+        """The same task with everything that is known of it."""
+        fields = {name: getattr(line, name) for name in TaskRecord.__struct_fields__}
+        if declared is None:
+            return cls(**fields, options={}, arguments={})
+        return cls(**fields, options=_options(declared), arguments=declared.schema)
+
+
+def _line(
+    name: str, declared: Declaration | None, states: Mapping[State, int], workers: int, minute: MinuteRecord
+) -> dict[str, Any]:
+    known = declared or Declaration(name)
+    policy, is_known = known.policy, declared is not None
+    return {
+        "task": name,
+        "aliases": known.aliases,
+        "declared": is_known,
+        "queue": known.queue if is_known else None,
+        "priority": known.priority if is_known else None,
+        "executor": known.executor if is_known else None,
+        "attempts": policy.attempts if is_known else None,
+        "timeout_s": seconds(policy.timeout_ms) if is_known else None,
+        "limits": tuple(map(limit_text, known.limits)),
+        "breaker": None if known.breaker is None else known.breaker.key.removeprefix("breaker:"),
+        "states": {state.value: states.get(state, 0) for state in STATES},
+        "workers": workers,
+        "last_minute": minute,
+    }
+
+
+def limit_text(limit: DeclaredLimit) -> str:
+    """A limit in a few words.
+
+    >>> limit_text(DeclaredLimit("smtp", rate="10/m", concurrency=20))
+    'smtp 10/m, 20 at once'
+    """
+    words = [limit.rate] if limit.rate else []
+    words += [f"{limit.concurrency} at once"] if limit.concurrency is not None else []
+    words += [f"{unit} {rate}" for unit, rate in limit.buckets.items()]
+    return f"{limit.key} {', '.join(words)}".rstrip()
+
+
+def _options(declared: Declaration) -> dict[str, Any]:
+    """Those that code can give; what a function decides is not known here."""
+    policy = declared.policy
+    return {
+        "queue": declared.queue,
+        "priority": declared.priority,
+        "executor": declared.executor,
+        "retry": _retry(policy),
+        "timeout": seconds(policy.timeout_ms),
+        "hard_timeout": seconds(policy.hard_timeout_ms),
+        "max_lost": policy.max_lost,
+        "max_held": seconds(policy.max_held_ms),
+        "tenant": declared.tenant,
+        "limits": [msgspec.to_builtins(limit) for limit in declared.limits],
+        "budgets": [msgspec.to_builtins(budget) for budget in declared.budgets],
+        "breaker": _breaker(declared.breaker),
+        "needs": list(declared.needs),
+        "tags": list(declared.tags),
+        "unique": declared.unique_key if declared.unique_key is not None else declared.unique,
+        "unique_for": seconds(declared.unique_for_ms),
+        "on_duplicate": declared.on_duplicate,
+        "cost": public_spent({"cost": declared.cost, **declared.costs}),
+        "max_payload_bytes": declared.max_payload_bytes,
+        "max_result_bytes": policy.max_result_bytes,
+        "on_lost_lease": declared.on_lost_lease,
+    }
+
+
+def _retry(policy: Policy) -> dict[str, Any]:
+    if policy.delays_ms is not None:
+        return {"attempts": policy.attempts, "delays": [ms / 1000 for ms in policy.delays_ms]}
+    return {
+        "attempts": policy.attempts,
+        "base": policy.base_ms / 1000,
+        "factor": policy.factor,
+        "cap": policy.cap_ms / 1000,
+        "jitter": policy.jitter,
+    }
+
+
+def _breaker(rule: GateRule | None) -> dict[str, Any] | None:
+    if rule is None or rule.breaker is None:
+        return None
+    breaker = rule.breaker
+    return {
+        "name": rule.key.removeprefix("breaker:"),
+        "failures": breaker.failures,
+        "within": breaker.within_ms / 1000,
+        "cooldown": breaker.cooldown_ms / 1000,
+        "probe_after": breaker.probe_after_ms / 1000,
+        "rate": breaker.rate,
+    }
