@@ -4,6 +4,7 @@ from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobRecord, NoteRecord, Progress, StepRecord
 from limpet.core.records.record import Record
+from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 
 __all__ = [
     "AttemptRecord",
@@ -11,9 +12,12 @@ __all__ = [
     "HookRecord",
     "JobDetail",
     "JobRecord",
+    "MinuteRecord",
     "NoteRecord",
     "Progress",
     "Reason",
     "Record",
     "StepRecord",
+    "TaskDetail",
+    "TaskRecord",
 ]

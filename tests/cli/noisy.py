@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import warnings
+from pathlib import Path
 
 from limpet import Limpet, Retry
 
@@ -37,3 +39,13 @@ def crunch(n: int) -> int:
     warnings.warn(f"warned of {n}", stacklevel=1)
     log.info("crunching")
     return n
+
+
+@app.task(name="shop.block", retry=None)
+async def block(until: str) -> None:
+    wait_badly(Path(until))
+
+
+def wait_badly(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.05)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,42 @@ async def test_a_text_log_names_job_task_and_attempt_and_shows_retries_in_full_a
         assert lines[at].partition("error=")[2].startswith('"ConnectionError: refused"')
         assert lines[at + 1] == "  Traceback (most recent call last):"
     assert not any(line.startswith("INFO forged") for line in lines)
+
+
+def answer(where: dict[str, str], *words: str) -> str:
+    command = [sys.executable, "-m", "limpet.cli", *words]
+    return subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def until(where: dict[str, str], words: str) -> None:
+    """Wait until `workers` says this: a worker tells it in a heartbeat of its own."""
+    deadline_s = time.monotonic() + 60
+    while words not in (said := answer(where, "workers")):
+        assert time.monotonic() < deadline_s, said
+        time.sleep(0.1)
+
+
+async def test_a_handler_that_blocks_is_seen_while_it_does_and_afterwards(
+    where: dict[str, str], tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    with worker(where, "--log", "json") as log:
+        async with Limpet(where["LIMPET_URL"]) as app:
+            job = await app.enqueue("shop.block", {"until": str(done)})
+            until(where, "blocked for")
+            waits = await app.enqueue("shop.print", {"pages": 1})
+            assert "it blocks the loop of its worker" in answer(where, "explain", job.id)
+            assert "is blocked for" in answer(where, "explain", waits.id)
+            assert f"job {job.id} of task shop.block" in answer(where, "doctor", "-q")
+            done.touch()
+            await job.result(timeout=60)
+            until(where, "was blocked 1×")
+            assert "task shop.block has blocked the loop of its worker once" in answer(where, "doctor", "-q")
+    told, free = [line for line in parsed(log) if line["event"] in ("loop blocked", "loop free again")]
+    assert (told["event"], told["task"], told["job_id"]) == ("loop blocked", "shop.block", job.id)
+    assert "in wait_badly" in told["stack"]
+    assert (free["event"], free["job_id"]) == ("loop free again", job.id)
+    assert free["blocked_ms"] > told["blocked_ms"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from limpet.core.endings.transition import ErrorKind
 from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
+from limpet.core.jobs.blocked_loop import FIELD, BlockedLoop, Blocker
 from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Serves, SessionView
@@ -128,6 +129,34 @@ def test_full_workers_say_how_many_places_are_taken_and_kept() -> None:
         assert "taken" not in str(ask(STANDING, sessions=(full, free)))
     alone = worker(places=1, ordinary=1)
     assert "the only place of the one worker that can run it is taken." in str(ask(STANDING, sessions=(alone,)))
+
+
+def blocked(by: str | None) -> SessionView:
+    """A worker that can run the job, whose loop had been blocked for 3 s when it beat 2 s ago."""
+    now = Blocker(3_000, None if by is None else "pay", by)
+    return replace(worker(), info=msgspec.json.encode({FIELD: BlockedLoop(now)}), beat_at_ms=NOW - 2_000)
+
+
+def test_a_job_says_that_the_loops_of_all_workers_that_could_run_it_are_blocked() -> None:
+    found = ask(STANDING, sessions=(blocked("018f"),))
+    assert codes(found) == ["loop_blocked", "next"]
+    text = "the loop of the one worker that can run it is blocked for 5s by job 018f of task pay"
+    assert found.reasons[0].text == text
+    both = ask(STANDING, sessions=(blocked("018f"), blocked(None)))
+    assert both.reasons[0].text == "the loops of all 2 workers that can run it are blocked, for up to 5s, by pay"
+    assert codes(ask(STANDING, sessions=(blocked("018f"), worker()))) == ["next"]
+    assert codes(ask(STANDING, sessions=(blocked("018f"), session(tasks=("other",))))) == ["loop_blocked", "next"]
+
+
+def test_a_running_job_says_that_it_or_another_one_blocks_the_loop_of_its_worker() -> None:
+    view = replace(VIEW, state=State.running, session="w1", claimed_at_ms=NOW - 6_000, attempt=1)
+    found = ask(replace(STANDING, view=view), sessions=(blocked(id_text(ID)),))
+    assert codes(found) == ["running", "loop_blocked"]
+    assert found.reasons[1].text.startswith(
+        "it blocks the loop of its worker for 5s, and no other job runs there: await"
+    )
+    other = ask(replace(STANDING, view=view), sessions=(blocked("018f"),))
+    assert other.reasons[1].text.startswith("job 018f of task pay blocks the loop of its worker")
 
 
 def test_threads_and_job_processes_are_places_too() -> None:

@@ -206,7 +206,7 @@ def test_processor_time_is_read_as_every_system_writes_it(said: str, seconds: fl
 
 def test_a_lookout_says_where_a_loop_stands(roster: Roster, caplog: pytest.LogCaptureFixture) -> None:
     roster.turn()
-    monitor = LoopMonitor(roster, WorkerSettings(ttl_ms=20, beat_ms=10))
+    monitor = LoopMonitor(roster, 20)
     monitor.start()
     deadline_s = time.monotonic() + 60
     while not caplog.records and time.monotonic() < deadline_s:

@@ -162,4 +162,4 @@ def _shape(told: Told, target: str | None, task: str | None) -> dict[str, Any]:
     }
 
 
-classify = command("classify", lists=True)(classify_body)
+classify = command("classify", lists=True, watch=False)(classify_body)

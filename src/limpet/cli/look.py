@@ -21,6 +21,7 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: their queues and their running jobs."""
+    from limpet.ops.blocked_loop import loop_words
     from limpet.ops.shape import session_shape, stuck_places
 
     async with terminal.operator() as operator:
@@ -33,7 +34,7 @@ async def workers_body(terminal: Terminal) -> None:
             ",".join(view.serves.capabilities),
             f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
-            "" if view.silent_ms is None else f"silent for {text_of_ms(view.silent_ms)}",
+            loop_words(view, now_ms),
         )
         for view in found
     ]

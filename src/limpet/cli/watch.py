@@ -33,7 +33,7 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     made: Callable[..., Any] = function
     words = f"Look again and again until Ctrl-C, every so often ({EVERY})."
     made = click.option("--looks", type=click.IntRange(1), metavar="N", help="With --watch: end after N looks.")(made)
-    return click.option("--watch", type=_interval, metavar="[TIME]", help=words)(made)
+    return click.option("--watch", "every_ms", type=_interval, metavar="[TIME]", help=words)(made)
 
 
 def with_interval(args: Sequence[str], option: str = "--watch", alone: str = EVERY) -> list[str]:

@@ -180,9 +180,12 @@ def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
 
 
 def command(
-    name: str, *, lists: bool = False, cls: type[click.Command] = Exemplified
+    name: str, *, lists: bool = False, watch: bool = True, cls: type[click.Command] = Exemplified
 ) -> Callable[[Body], click.Command]:
-    """Declare a command with the options that all commands share; its body is async and gets a Terminal."""
+    """Declare a command with the options that all commands share; its body is async and gets a Terminal.
+
+    What lists takes --jsonl, and --watch unless its answer stays the same.
+    """
 
     def declare(body: Body) -> click.Command:
         @functools.wraps(body)
@@ -191,22 +194,22 @@ def command(
             namespace: str | None,
             json: bool,
             jsonl: bool = False,
-            watch: int | None = None,
+            every_ms: int | None = None,
             looks: int | None = None,
             **given: Any,
         ) -> int:
             # Of each look one line: with --jsonl, too, a list is one object then.
-            line = watch is not None and jsonl
+            line = every_ms is not None and jsonl
             terminal = Terminal(url, namespace, json=json or line, jsonl=jsonl and not line)
 
             async def whole() -> int | None:
                 tell_refusals_at_once()  # a person waits; what runs on and on tries again by itself
-                if watch is None:
+                if every_ms is None:
                     return await body(terminal, **given)
                 from limpet.cli.watch import watched
 
                 terminal.watches = True
-                return await watched(terminal, lambda: body(terminal, **given), watch, looks)
+                return await watched(terminal, lambda: body(terminal, **given), every_ms, looks)
 
             try:
                 with _quiet():
@@ -226,10 +229,11 @@ def command(
             return answer
 
         made: Callable[..., Any] = call
-        if lists:
+        if lists and watch:
             from limpet.cli.watch import watch_options
 
             made = watch_options(made)
+        if lists:
             made = click.option("--jsonl", is_flag=True, help="One JSON object per line.")(made)
         made = click.option("--json", is_flag=True, help="One JSON object on stdout.")(made)
         made = click.option("--namespace", metavar="NAME", help="Which namespace (LIMPET_NAMESPACE).")(made)

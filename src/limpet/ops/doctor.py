@@ -19,6 +19,7 @@ from limpet.core.tasks.agreement import disagreements
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops import hooks
+from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
@@ -51,6 +52,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *hooks.findings(await hooks.hooks(store)),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
+        *blocked_findings(sessions, now_ms),
         *_waits((await store.count(queues=True)).queues, now_ms),
         *_gates(gates, tasks, now_ms),
         *_dead(counts),

@@ -14,6 +14,7 @@ from limpet.core.jobs.view import AttemptView, Inspection, JobView, Page
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.record import instant
 from limpet.core.text.duration import iso, text_of_ms
+from limpet.ops.blocked_loop import blocked_before, blocked_under
 from limpet.ops.gate_reasons import gate_reasons
 from limpet.ops.position import position
 from limpet.ops.reason import ago, when_words
@@ -72,9 +73,11 @@ def _running(view: JobView, sessions: Sequence[SessionView], now_ms: int) -> Ite
     since_ms, worker = view.claimed_at_ms or now_ms, view.session or "an unknown worker"
     data: dict[str, object] = {"session": view.session, "since": iso(since_ms), "attempt": view.attempt}
     attempt = f"attempt {view.attempt} of {view.policy.attempts}"
-    if any(session.session == view.session for session in sessions):
+    session = next((each for each in sessions if each.session == view.session), None)
+    if session is not None:
         text = f"it runs on {worker} since {iso(since_ms)} ({text_of_ms(now_ms - since_ms)}), {attempt}"
         yield Reason("running", text, None, data)
+        yield from blocked_under(view, session, now_ms)
         yield from _given_up(view, since_ms, now_ms)
     else:
         text = f"its worker {worker}, which started it {ago(since_ms, now_ms)} ({attempt}), has gone silent"
@@ -116,6 +119,7 @@ def _waiting(
         # Levels change before the job is due; what is known to last longer stays, and so does a missing worker.
         yield from (reason for reason in shut if _outlasts(reason, view.due_at_ms))
     yield from _no_worker(standing, sessions)
+    yield from blocked_before(standing, sessions, now_ms)
     if view.lost:
         yield Reason(
             "suspect",

@@ -133,24 +133,25 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
     sys.path[:] = [*begin.path, *(entry for entry in sys.path if entry not in begin.path)]
     roster = Roster(roster_descriptor, begin.lines)
     roster.turn()
-    LoopMonitor(roster, begin.settings).start()
+    monitor = LoopMonitor(roster, begin.settings.ttl_ms)
+    monitor.start()
     code = FAILED
     try:
-        code = await _serve(begin, logs, roster, reader, writer)
+        code = await _serve(begin, logs, monitor, reader, writer)
         return code
     finally:
         roster.say(code)
 
 
 async def _serve(
-    begin: Begin, logs: AppLogging, roster: Roster, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    begin: Begin, logs: AppLogging, monitor: LoopMonitor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> int:
     try:
         app = load_app(begin.app_ref)
         logs.complete()
         if begin.url is not None or begin.namespace is not None:
             app.rebind(begin.url, namespace=begin.namespace)
-        plan = _plan(app, begin, logs, roster, writer)
+        plan = _plan(app, begin, logs, monitor, writer)
         worker = Worker(plan)
     except Exception as error:
         first, _, _ = f"{type(error).__name__}: {error}".partition("\n")
@@ -186,7 +187,7 @@ def _send(writer: asyncio.StreamWriter, message: ToSupervisor) -> None:
         writer.write(frame(message))
 
 
-def _plan(app: App, begin: Begin, logs: AppLogging, roster: Roster, writer: asyncio.StreamWriter) -> WorkerPlan:
+def _plan(app: App, begin: Begin, logs: AppLogging, monitor: LoopMonitor, writer: asyncio.StreamWriter) -> WorkerPlan:
     """The worker that the supervisor described; it tells the supervisor what becomes of it."""
     heard = 0
     send = partial(_send, writer)
@@ -209,7 +210,8 @@ def _plan(app: App, begin: Begin, logs: AppLogging, roster: Roster, writer: asyn
         app_ref=AppRef(begin.app_ref, app.url, app.namespace),
         log=begin.log,
         session=begin.session,
-        roster=roster,
+        roster=monitor.roster,
+        monitor=monitor,
         events=WorkerEvents(
             before=introduce,
             on_ready=ready,

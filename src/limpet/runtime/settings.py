@@ -27,6 +27,7 @@ from limpet.stores.base import Store
 
 if TYPE_CHECKING:
     from limpet.runtime.context import JobContext
+    from limpet.runtime.loop_monitor import LoopMonitor
 
 Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable[object]]
 Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
@@ -170,6 +171,7 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     events: WorkerEvents = WorkerEvents()
     session: str = field(default_factory=session_name)
     roster: Roster | None = None  # None: no supervisor
+    monitor: LoopMonitor | None = None  # of the loop, in a process of ours; None: it is made
     rng: random.Random = field(default_factory=random.Random)
     clock_s: Callable[[], float] = time.monotonic
 

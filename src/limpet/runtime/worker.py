@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from limpet.core.jobs import minute, witness
+from limpet.core.jobs import blocked_loop, minute, witness
 from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
 from limpet.core.version import VERSION
@@ -111,11 +111,17 @@ class Worker:
             "stuck": 0 if run is None else run.stuck,
             "memory_bytes": resident_bytes(),
             **self._silence(),
+            **self._blocked(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
             **({} if run is None else {minute.FIELD: run.last_minute}),
         }
         return msgspec.json.encode(about)
+
+    def _blocked(self) -> dict[str, object]:
+        """Handlers that have blocked the loop, or do so now."""
+        report = None if self._run is None else self._run.watch.report()
+        return {} if report is None else {blocked_loop.FIELD: report}
 
     def _silence(self) -> dict[str, int]:
         """Said by the heartbeat's thread when the loop has not turned for a lease."""

@@ -18,6 +18,7 @@ from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
 from limpet.runtime.background import background
 from limpet.runtime.barred_gates import BarredGates
+from limpet.runtime.blocked_loop import LoopWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.executor import Executor
 from limpet.runtime.fence import Fence
@@ -28,6 +29,7 @@ from limpet.runtime.keeper import Keeper, StoreChannel
 from limpet.runtime.learner import Learner
 from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Slots
 from limpet.runtime.log import worker_log
+from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
@@ -87,6 +89,7 @@ class WorkerRun:
         self._settle_queue = SettleQueue(self._notebook, features.batch, by_lease=features.settles_by_lease)
         self._fence = Fence(plan.settings.ttl_ms, plan.roster)
         self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse)
+        self.watch = LoopWatch(self._loop, self._keeper.beat_now, all_code=plan.monitor is not None)
         self._threads = Threads()
         self._learner = Learner(plan.store)
         self._join_running()
@@ -178,6 +181,8 @@ class WorkerRun:
                 stack.push_async_callback(self._keeper.stop)
                 if not await self._unless_over(self._keeper.start(self._part_failed)):
                     return self._report
+                monitor = plan.monitor or LoopMonitor(None, self._settings.ttl_ms)
+                stack.enter_context(monitor.looks_through(self.watch))
                 resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
                 stack.callback(self._threads.close)
                 stack.callback(self._fence.close)
