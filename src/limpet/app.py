@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -33,7 +34,7 @@ from limpet.core.records.explanation import Explanation
 from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.codec import MAX_BYTES
-from limpet.core.tasks.naming import checked_names
+from limpet.core.tasks.naming import checked_name, checked_names
 from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
@@ -101,9 +102,11 @@ class Limpet:
         max_result_bytes: int = MAX_BYTES,
         classify: ClassifyOption = (),
         enqueue_timeout: Duration = 5,
+        code_version: str | None = None,
     ) -> None:
         if namespace == "":
             raise InvalidOption("namespace='' is not a name", fix="leave it out for the namespace 'default'")
+        self._code_version = None if code_version is None else checked_name(code_version, what="code_version")
         self._code_url, self._code_namespace, self._code_outbox = url, namespace, outbox
         self._flag_url: str | None = None
         self._flag_namespace: str | None = None
@@ -583,6 +586,7 @@ class Limpet:
             middleware=tuple(self._middleware),
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
+            code_version=self._code_version or os.environ.get("LIMPET_CODE_VERSION", ""),
         )
 
     if not TYPE_CHECKING:

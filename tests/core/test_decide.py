@@ -34,6 +34,7 @@ from limpet.core.endings.outcome import (
     SnoozeAsked,
     Suspended,
     TimedOut,
+    Unfit,
 )
 from limpet.core.endings.retry import Retry
 from limpet.core.endings.transition import (
@@ -43,6 +44,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -107,6 +109,7 @@ DIRECT: list[tuple[Outcome, Transition]] = [
     (HandedBack(started=True), Release(ID, TOKEN, started=True)),
     (Crashed(proven=True, reason="SIGSEGV"), Lose(ID, TOKEN, proven=True, reason="SIGSEGV")),
     (Crashed(), Lose(ID, TOKEN)),
+    (Unfit(failure("permanent"), "1a2b"), Refuse(ID, TOKEN, failure("permanent"), "1a2b")),
 ]
 
 

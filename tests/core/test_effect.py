@@ -34,6 +34,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -42,11 +43,13 @@ from limpet.core.endings.transition import (
     Transition,
 )
 from limpet.core.gate import FOREVER_MS, GateRule
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.state import FINISHED, MOVES, STATES, State
 
 ID: Final = bytes(16)
 BROKE: Final = Failure("transient", "ValueError", "it broke", "Traceback", "broke")
 WRONG: Final = Failure("permanent", "TypeError", "it is wrong")
+LANE: Final = Lane("q", "t", needs=("code:new",))
 
 TRANSITIONS: Final[dict[str, Transition]] = {
     "succeed": Succeed(ID, 1),
@@ -63,6 +66,9 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "wait": Suspend(ID, 1, None, ("go", "stop")),
     "hold": Hold(ID, 1, "limit:a", 5_000, "429"),
     "trip": Hold(ID, 1, "limit:a", 5_000, "no money", trips=True),
+    "refuse": Refuse(ID, 1, WRONG, "1a2b", LANE),
+    "refuse for good": Refuse(ID, 1, WRONG, "1a2b"),
+    "bury elsewhere": Bury(ID, 1, WRONG, LANE),
     "lose": Lose(ID, 1, reason="killed"),
     "lose silently": Lose(ID, 1),
     "prove": Lose(ID, 1, proven=True, reason="killed"),
@@ -98,6 +104,9 @@ TABLE: Final = {
     "wait": Row(State.scheduled, "suspended", "unspent", record="never", held="none", refund="unsaid"),
     "hold": Row(State.ready, "held", "unspent", held="more", refund="unsaid"),
     "trip": Row(State.ready, "held", "unspent", held="more", refund="unsaid"),
+    "refuse": Row(State.ready, "refused", "unspent", refund="all"),
+    "refuse for good": Row(State.dead, "dead"),
+    "bury elsewhere": Row(State.dead, "dead"),
     "lose": Row(State.ready, "lost", "unspent", lost=True),
     "lose silently": Row(State.ready, "lost", "unspent", lost=True),
     "prove": Row(State.dead, "dead", "unspent", lost=True),
@@ -239,6 +248,13 @@ def test_a_gate_that_is_not_the_jobs_own_needs_a_wait_beside_it() -> None:
     assert (effect.gate, effect.gate_ms, effect.delay_ms, effect.trips) == ("limit:a", 5_000, None, False)
     foreign = effect.otherwise(effect.if_foreign_gate)
     assert (STATES[foreign.state], foreign.delay_ms, foreign.gate_ms) == (State.scheduled, 5_000, 5_000)
+
+
+def test_a_refused_job_is_told_by_whom_and_why() -> None:
+    effect = effect_of(TRANSITIONS["refuse"])
+    assert (effect.lane, effect.reason, effect.unstarted) == (LANE, "it is wrong", True)
+    assert effect.failure == Failure("permanent", "TypeError", "it is wrong", cause="1a2b")
+    assert effect_of(TRANSITIONS["bury elsewhere"]).lane == LANE
 
 
 def test_an_event_that_has_come_ends_a_wait_before_it_begins() -> None:

@@ -17,7 +17,8 @@ from limpet.ops.retention import Kept
 from limpet.ops.shape import kept_shape
 from limpet.runtime.janitor import Janitor
 from limpet.runtime.patient_store import PatientStore
-from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.referral import Referral
+from limpet.runtime.settings import Parts, WorkerPlan, WorkerSettings
 from limpet.stores.base import Store
 from tests.ops.making import job, kill
 
@@ -107,7 +108,9 @@ async def test_a_worker_prunes_by_what_is_said(operator: Operator, store: Store)
     await operator.set_retention("mail", {"dead": 0})
     rng = random.Random(1)
     swept = asyncio.Event()
-    janitor = Janitor(PatientStore(store, rng), WorkerSettings(sweep_ms=1, prune_ms=1), rng, swept.set)
+    patient, plan = PatientStore(store, rng), WorkerPlan(store=store, parts=Parts(tasks={}))
+    referral = Referral(plan, patient, lambda transition: None)
+    janitor = Janitor(patient, WorkerSettings(sweep_ms=1, prune_ms=1), rng, referral, swept.set)
     living = asyncio.create_task(janitor.live(lambda: None))
     async with asyncio.timeout(60):
         while (await store.get(dead))[0] is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
+from msgspec.structs import replace
+
 from limpet.core.endings.transition import (
     Bury,
     Drop,
@@ -13,6 +15,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Settled,
@@ -21,7 +24,7 @@ from limpet.core.endings.transition import (
     Suspend,
     Transition,
 )
-from limpet.core.jobs.job import LEAST_URGENT
+from limpet.core.jobs.job import LEAST_URGENT, Lane
 from limpet.core.jobs.lease import Beat, Claim, Claimed, ClaimOptions, ClaimRequest, Note, Pulse, Serves, Wake
 from limpet.stores.base import NOTHING_SPENT, Store
 from limpet_contract.harness import Clock
@@ -30,6 +33,11 @@ from limpet_contract.harness import Clock
 def failure(kind: ErrorKind = "transient", message: str = "it broke", cause: str = "broke") -> Failure:
     """An error such as a handler leaves behind."""
     return Failure(kind=kind, type="builtins.RuntimeError", message=message, traceback="Traceback ...", cause=cause)
+
+
+def relaned(lane: Lane) -> Lane:
+    """The same lane for other workers: those with the capability "gpu", or all if it was for them."""
+    return replace(lane, needs=() if lane.needs else ("gpu",))
 
 
 # Every way in which a holder can end its hold on a job, by name.
@@ -43,6 +51,7 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
     "sleep": lambda job: Suspend(job.id, job.token, 60_000),
     "wait": lambda job: Suspend(job.id, job.token, None, ("go", "stop")),
     "hold": lambda job: Hold(job.id, job.token, f"task:{job.lane.task}", 60_000, "429"),
+    "refuse": lambda job: Refuse(job.id, job.token, failure("permanent"), "1a2b", relaned(job.lane)),
     "lose": lambda job: Lose(job.id, job.token, False, "killed"),
     "prove": lambda job: Lose(job.id, job.token, True, "killed alone"),
 }
@@ -81,13 +90,14 @@ class Hand:
         least_urgent: int = LEAST_URGENT,
         aged: int = 0,
         most_urgent: int = 0,
+        needing: str = "",
         claimer: str = "fetcher",
         seq: int | None = None,
     ) -> Claim:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
         seq = next_seq() if seq is None else seq
         slots = limit if slots is None else slots
-        options = ClaimOptions(least_urgent, aged, most_urgent)
+        options = ClaimOptions(least_urgent, aged, most_urgent, needing)
         request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, options)
         return await self.store.claim(request, now_ms=self.clock.now_ms)
 

@@ -9,7 +9,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from limpet.core.endings.transition import Bury, Drop, Hold, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
+from limpet.core.endings.transition import (
+    Bury,
+    Drop,
+    Hold,
+    Refuse,
+    Release,
+    RetryAfter,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet_contract.model_job import ModelJob
 from limpet_contract.starts import Starts
@@ -247,7 +258,7 @@ class Ledger:
 
 def _real(rule: GateRule, transition: Transition, said: Mapping[str, int], *, forced: bool) -> int | None:
     """What a job actually cost; None: as it was reserved."""
-    if isinstance(transition, Release) and not transition.started:
+    if isinstance(transition, Refuse) or (isinstance(transition, Release) and not transition.started):
         return 0
     if rule.unit in said:
         return said[rule.unit]

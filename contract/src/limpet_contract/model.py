@@ -17,6 +17,7 @@ from limpet.core.endings.transition import (
     Drop,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -105,6 +106,7 @@ class Model:
                 or (request.options.aged > 0 and lane.priority >= request.options.most_urgent)
             )
             and lane.queue not in self.paused
+            and (not request.options.needing or request.options.needing in lane.needs)
             and request.serves.can(lane.queue, lane.task, lane.needs)
         )
 
@@ -242,7 +244,9 @@ class Model:
 
     def _apply(self, job: ModelJob, transition: Transition, now_ms: int) -> None:
         job.attempt, job.lost = _spent(job, transition)
-        if not isinstance(transition, Release) or transition.started:
+        if isinstance(transition, Refuse | Bury) and transition.lane is not None:
+            job.lane = transition.lane
+        if not isinstance(transition, Refuse) and (not isinstance(transition, Release) or transition.started):
             job.expires_at_ms = None  # it was started in time
         if isinstance(transition, Snooze | Hold):
             job.held += 1
@@ -422,5 +426,5 @@ def _plain(state: State, due_at_ms: int, now_ms: int) -> State:
 
 def _spent(job: ModelJob, transition: Transition) -> tuple[int, int]:
     """Attempts and losses after a transition: only failures and successes keep the attempt."""
-    refunded = isinstance(transition, Release | Snooze | Suspend | Hold | Lose)
+    refunded = isinstance(transition, Release | Snooze | Suspend | Hold | Refuse | Lose)
     return job.attempt - refunded, job.lost + isinstance(transition, Lose)

@@ -21,7 +21,9 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: their queues and their running jobs."""
+    from limpet.core.endings.refusal import about
     from limpet.ops.blocked_loop import loop_words
+    from limpet.ops.code import capabilities, differing
     from limpet.ops.shape import session_shape, stuck_places
 
     async with terminal.operator() as operator:
@@ -31,15 +33,19 @@ async def workers_body(terminal: Terminal) -> None:
             view.session,
             "any" if view.serves.queues is None else ",".join(view.serves.queues),
             "any" if view.serves.tasks is None else str(len(view.serves.tasks)),
-            ",".join(view.serves.capabilities),
+            ",".join(capabilities(view)),
+            about(view).code_version,
+            f"{text_of_ms(max(0, now_ms - view.started_at_ms))} ago",
             f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
             loop_words(view, now_ms),
         )
         for view in found
     ]
-    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat", "loop")
+    columns = ("worker", "queues", "tasks", "capabilities", "code", "started", "running", "beat", "loop")
     terminal.table("workers", columns, rows, [session_shape(view) for view in found])
+    for each in differing(found):
+        terminal.say(f"note: {each}")
 
 
 async def stats_body(terminal: Terminal) -> None:

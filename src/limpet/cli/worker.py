@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--cut-off", type=duration, help="End with exit code 5 when the store stays away so long (10m).")
 @click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What jobs may need; repeatable.")
+@click.option("--code-version", metavar="TEXT", help="Of the code, for `workers` and `doctor` (LIMPET_CODE_VERSION).")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after this number of jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
 @click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
@@ -104,6 +105,7 @@ def _settings(terminal: Terminal, reference: str, flags: dict[str, Any], logs: L
         "queues": queues,
         "hooks": False if flags["no_hooks"] else file.hooks,
         "capabilities": tuple(flags["capabilities"] or file.capabilities or ()),
+        "code_version": flags["code_version"],
         "concurrency": flags["concurrency"] or file.concurrency,
         "threads": flags["threads"] or file.threads,
         "job_processes": flags["job_processes"] or file.job_processes,

@@ -21,6 +21,7 @@ from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
+from limpet.ops.code import code_findings
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.repair import FIX, books
@@ -53,6 +54,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
         *blocked_findings(sessions, now_ms),
+        *code_findings(sessions),
         *_waits((await store.count(queues=True)).queues, now_ms),
         *_gates(gates, tasks, now_ms),
         *_dead(counts),

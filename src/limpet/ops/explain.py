@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from limpet.core.endings.refusal import is_code
 from limpet.core.flows.steps import APPROVAL, SLEEP, Waiting, waits_of
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
@@ -202,6 +203,11 @@ def _no_worker(standing: Inspection, sessions: Sequence[SessionView]) -> Iterato
         yield Reason("unknown_task", f"no live worker knows task {lane.task}", None, data)
     elif standing.able_without_needs:
         missing = _missing(lane.needs, sessions)
+        if any(map(is_code, missing)):
+            text = "a worker refused its arguments, and no live worker has the code that it waits for"
+            then = "within seconds it is handed on to other code, or dead"
+            yield Reason("code", f"{text}; {then}", None, {"reason": standing.view.reason})
+            return
         text = f"no live worker has {'capability' if len(missing) == 1 else 'all capabilities'} {', '.join(missing)}"
         yield Reason("capability", text, None, {"needs": list(lane.needs), "missing": missing})
     else:

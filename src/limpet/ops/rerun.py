@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from limpet.core.endings.refusal import for_any_code
 from limpet.core.errors import UsageError
 from limpet.core.flows.flow import is_key_of_copy
 from limpet.core.flows.refs import Given, filled, look_alikes, stand_ins_of
@@ -94,7 +95,7 @@ class Rerun:
         meta = {name: value for name, value in whole_meta(view.meta).items() if name != "flow"}
         job = Job(
             id,
-            view.lane,
+            for_any_code(view.lane),
             view.policy,
             args,
             unique=self._key(view, task),

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from limpet.core.endings.refusal import about
 from limpet.core.errors import UsageError
 from limpet.core.flows.refs import Given, filled
 from limpet.core.gate import (
@@ -35,6 +36,7 @@ from limpet.core.records.record import content
 from limpet.core.text.duration import iso
 from limpet.core.text.event_text import event_text, facts_of
 from limpet.ops.bulk import BulkReport
+from limpet.ops.code import capabilities
 from limpet.ops.retention import Kept
 from limpet.ops.waits import Asked
 
@@ -241,7 +243,8 @@ def session_shape(view: SessionView) -> Shape:
         "session": view.session,
         "queues": None if serves.queues is None else list(serves.queues),
         "tasks": None if serves.tasks is None else list(serves.tasks),
-        "capabilities": list(serves.capabilities),
+        "capabilities": capabilities(view),
+        "code_version": about(view).code_version,
         "running": view.running,
         "idle": view.idle,
         "started_at": when(view.started_at_ms),

@@ -14,6 +14,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     Succeed,
     Suspend,
@@ -33,6 +34,7 @@ from limpet.runtime.log import job_log, job_succeeded, logger
 from limpet.runtime.minute_counter import MinuteCounter
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
+from limpet.runtime.referral import Referral
 from limpet.runtime.settings import Recycled, WorkerPlan
 from limpet.runtime.settler import SettleQueue
 
@@ -63,6 +65,7 @@ class Executor:
         channel: JobChannel,
         fence: Fence,
         isolation: Isolation,
+        referral: Referral,
         recycle: Callable[[Recycled], None],
     ) -> None:
         self._tasks = plan.parts.tasks
@@ -78,6 +81,7 @@ class Executor:
         self._channel = channel
         self._fence = fence
         self._isolation = isolation
+        self._referral = referral
         self._recycle = recycle
         self._pipe: Pipe | None = None
         self._loop = asyncio.get_running_loop()
@@ -199,6 +203,8 @@ class Executor:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
+                if type(transition) is Refuse:
+                    transition = await self._refer(attempt, transition)
             except BaseException as error:
                 if self._on_failure is None or not isinstance(error, asyncio.CancelledError):
                     fence.release(attempt)
@@ -238,6 +244,11 @@ class Executor:
             if self._roster is not None:
                 self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
+
+    async def _refer(self, attempt: Attempt, refuse: Refuse) -> Transition:
+        """Where a job goes that does not fit this worker's code; it keeps its slot until that is known."""
+        self.yielded(attempt)
+        return await self._referral.refer(attempt.job, refuse)
 
     def yielded(self, attempt: Attempt) -> None:
         self.running[attempt.job.id, attempt.job.token] = attempt

@@ -1,4 +1,4 @@
-"""Sweeps for everyone: takes jobs back from dead workers each second, and prunes what has outlived its retention."""
+"""Sweeps for everyone: takes jobs back from dead workers, places those whose code has gone, and prunes what is old."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.referral import Referral
 from limpet.runtime.settings import WorkerSettings
 
 SWEEP_JOBS = 256
@@ -25,24 +26,34 @@ class Janitor(Part):
     name = "janitor"
 
     def __init__(
-        self, store: PatientStore, settings: WorkerSettings, rng: random.Random, on_sweep: Callable[[], None]
+        self,
+        store: PatientStore,
+        settings: WorkerSettings,
+        rng: random.Random,
+        referral: Referral,
+        on_sweep: Callable[[], None],
     ) -> None:
         super().__init__()
         self._store = store
         self._settings = settings
         self._rng = rng
+        self._referral = referral
         self._on_sweep = on_sweep
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
         loop = asyncio.get_running_loop()
         prune_at_s = loop.time() + self._spread_s(self._settings.prune_ms)
+        refer_at_s = loop.time() + self._spread_s(self._settings.refer_ms)
         while True:
             await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
             lost = await self._store.expire(SWEEP_JOBS)
             if lost:
                 worker_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
             self._on_sweep()
+            if loop.time() >= refer_at_s:
+                await self._referral.look()
+                refer_at_s = loop.time() + self._spread_s(self._settings.refer_ms)
             if loop.time() >= prune_at_s:
                 gone = await self._prune()
                 # While there is more to remove, go on with the next sweep instead of the next round.

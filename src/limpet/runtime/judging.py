@@ -24,8 +24,10 @@ from limpet.core.endings.outcome import (
     Raised,
     Suspended,
     TimedOut,
+    Unfit,
 )
-from limpet.core.endings.transition import Transition
+from limpet.core.endings.refusal import code_needed, for_any_code
+from limpet.core.endings.transition import Bury, Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import NotSerialisable, PayloadTooLarge
 from limpet.runtime.attempt import Attempt
@@ -57,14 +59,18 @@ def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseE
     job, spec = attempt.job, attempt.spec
     if isinstance(outcome, Limited) and outcome.key is not None:
         outcome = replace(outcome, key=spec.filled(job.lane, outcome.key))
-    return decide(job, outcome, rng=rng, retry_function=spec.retry.function, error=error, learns=spec.learns(job.lane))
+    function, learns = spec.retry.function, spec.learns(job.lane)
+    ended = decide(job, outcome, rng=rng, retry_function=function, error=error, learns=learns)
+    if isinstance(ended, Bury) and code_needed(job.lane) is not None:
+        return replace(ended, lane=for_any_code(job.lane))  # a person's retry goes to all workers again
+    return ended
 
 
 def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifier]) -> Outcome:
     """What an attempt that ended with `error` came to."""
     match error:
         case Unreadable(__cause__=why) if why is not None:
-            return Raised(failure_of(why, "permanent"), fatal=True)
+            return Unfit(failure_of(why, "permanent"), attempt.spec.signature.fingerprint)
         case NotSerialisable() | PayloadTooLarge():
             return Raised(failure_of(error, "permanent"), fatal=True)
         case Suspension():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from msgspec import Struct, field
 
 from limpet.core.endings.hook import QUEUE as HOOKS
+from limpet.core.endings.refusal import code_of
 from limpet.core.endings.transition import Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
@@ -58,6 +59,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     beat_ms: int = 5_000
     sweep_ms: int = 1_000
     prune_ms: int = 10_000
+    refer_ms: int = 10_000  # how soon, about, it is noticed that jobs wait for code which has gone
     look_ms: int = 1_000  # how soon, about, a schedule that was changed is noticed
     cut_off_ms: int = 600_000
     ahead_ms: int = 10  # claim ahead no more work than this takes
@@ -66,9 +68,11 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     max_memory_bytes: int | None = None
     recycles: bool = False  # a supervisor starts a new process after this one ends
     retention: Retention = Retention()
+    code_version: str = ""  # wins over what the code says of itself
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "look_ms"):
+        times = ("ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "refer_ms", "look_ms")
+        for name in ("concurrency", "threads", "job_processes", *times):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
         for name in ("reserve", "ahead_ms"):
@@ -130,6 +134,11 @@ class Parts(Struct, frozen=True, kw_only=True):
     middleware: Sequence[Middleware] = ()  # outermost first
     classifiers: Sequence[Classifier] = ()
     schedules: Sequence[Schedule] = ()  # those that the code declares
+    code_version: str = ""  # of the code, for people; "": made of the signatures
+
+    def signatures(self) -> dict[str, str]:
+        """The signature of each task, by all its names."""
+        return {name: spec.signature.fingerprint for name, spec in self.tasks.items()}
 
 
 class AppRef(Struct, frozen=True):
@@ -180,7 +189,8 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
         """What its session claims."""
         tasks = self.parts.tasks
         queues = self.settings.served({spec.queue for spec in tasks.values()})
-        return Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
+        capabilities = (*self.settings.capabilities, code_of(self.parts.signatures()))
+        return Serves(queues, tuple(sorted(tasks)), tuple(sorted(capabilities)))
 
 
 class App(Protocol):
@@ -216,6 +226,7 @@ class WorkReport(Struct):
     suspended: int = 0
     held: int = 0
     lost: int = 0
+    refused: int = 0  # handed on, since their arguments fit other code
     stale: int = 0  # settlements refused: the lease had gone to someone else
 
     @property

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from limpet.core.endings.refusal import code_of
 from limpet.core.jobs import blocked_loop, minute, witness
 from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
@@ -98,7 +99,7 @@ class Worker:
 
     def info(self) -> bytes:
         """What operators see of this worker."""
-        run = self._run
+        run, signatures = self._run, self._plan.parts.signatures()
         about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -115,6 +116,8 @@ class Worker:
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._plan.parts.schedules},
             witness.FIELD: self._witness.report(),
             **({} if run is None else {minute.FIELD: run.last_minute}),
+            "code_version": self._code_version() or code_of(signatures).removeprefix("code:"),
+            "signatures": signatures,
         }
         return msgspec.json.encode(about)
 
@@ -122,6 +125,9 @@ class Worker:
         """Handlers that have blocked the loop, or do so now."""
         report = None if self._run is None else self._run.watch.report()
         return {} if report is None else {blocked_loop.FIELD: report}
+
+    def _code_version(self) -> str:
+        return self._plan.settings.code_version or self._plan.parts.code_version
 
     def _silence(self) -> dict[str, int]:
         """Said by the heartbeat's thread when the loop has not turned for a lease."""

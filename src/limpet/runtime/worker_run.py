@@ -33,6 +33,7 @@ from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
+from limpet.runtime.referral import Referral
 from limpet.runtime.resources import Resources
 from limpet.runtime.settings import (
     Ending,
@@ -94,7 +95,7 @@ class WorkerRun:
         self._learner = Learner(plan.store)
         self._join_running()
         self._join_claiming(until_empty=until_empty)
-        self._janitor = Janitor(self._store, plan.settings, plan.rng, self._check_memory)
+        self._janitor = Janitor(self._store, plan.settings, plan.rng, self._referral, self._check_memory)
         # A supervisor follows the event log once for all its children.
         self._tailer = self._follow_events() if plan.roster is None else None
         self._ticker = Ticker(
@@ -114,6 +115,8 @@ class WorkerRun:
         every = plan.settings.ageing
         self._ageing = Ageing(every, plan.rng) if every else None
         self._barred_gates = BarredGates(plan.parts.tasks, self.local_queue, self._ageing)
+        patient = PatientStore(plan.store, plan.rng, plan.settings.cut_off_ms)
+        self._referral = Referral(plan, patient, self._settle_queue.put)
         most_bytes = plan.settings.max_memory_bytes
         self._isolation = Isolation(plan.app_ref, channel, plan.rng, most_bytes, plan.log, plan.roster)
         self._executor = Executor(
@@ -125,6 +128,7 @@ class WorkerRun:
             channel,
             self._fence,
             self._isolation,
+            self._referral,
             self._recycle,
         )
 
@@ -302,7 +306,7 @@ class WorkerRun:
         """Every job that this worker has: waiting to start, running, or with an end that is not written yet."""
         executor = self._executor
         started = executor.running.keys() | executor.given_up.keys()
-        return started | self.local_queue.keys() | self._settle_queue.keys()
+        return started | self.local_queue.keys() | self._settle_queue.keys() | self._referral.held
 
     @property
     def last_minute(self) -> Minute:

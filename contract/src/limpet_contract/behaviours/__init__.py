@@ -43,6 +43,7 @@ from limpet_contract.behaviours.pace import TestPushBack
 from limpet_contract.behaviours.queries import TestFind, TestLooking, TestStanding
 from limpet_contract.behaviours.rates import TestRate
 from limpet_contract.behaviours.reasons import TestReasons
+from limpet_contract.behaviours.refusals import TestRefused
 from limpet_contract.behaviours.relay import TestRefusedRelay, TestRelay, TestRelayedTwice
 from limpet_contract.behaviours.repair import TestRepair
 from limpet_contract.behaviours.revival import TestRevival
@@ -102,6 +103,7 @@ __all__ = [
     "TestRate",
     "TestRateBreaker",
     "TestReasons",
+    "TestRefused",
     "TestRefusedRelay",
     "TestRelay",
     "TestRelayedTwice",

@@ -20,6 +20,7 @@ from limpet.core.endings.outcome import (
     SnoozeAsked,
     Suspended,
     TimedOut,
+    Unfit,
 )
 from limpet.core.endings.retry import RetryFunction, delay_ms
 from limpet.core.endings.transition import (
@@ -28,6 +29,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -104,6 +106,8 @@ def decide(
             return Drop(job.id, job.token, storable(reason))
         case HandedBack(started):
             return Release(job.id, job.token, started)
+        case Unfit(failure, signature):
+            return Refuse(job.id, job.token, failure, signature)
         case Crashed(proven, reason):
             return Lose(job.id, job.token, proven, storable(reason))
 

@@ -14,6 +14,7 @@ from limpet.core.endings.transition import (
     Failure,
     Hold,
     Lose,
+    Refuse,
     Release,
     RetryAfter,
     Snooze,
@@ -22,6 +23,7 @@ from limpet.core.endings.transition import (
     Transition,
 )
 from limpet.core.gate import FOREVER_MS, GateRule, Verdict, reported_cost
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.state import State
 
 READY: Final = State.ready.code
@@ -63,6 +65,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
     failure: Failure | None = None  # what the attempt's record tells; without one it tells the reason
     hides_failure: bool = False  # it tells the reason all the same
     blame: bool = False  # the job's reason, cause and type of error are those of the failure; without one it has none
+    lane: Lane | None = None  # where it is from now on: of the same queue, task, priority and tenant
     result: bytes | None = None
     verdict: Verdict = "neutral"  # what breakers learn
     # What comes back: nothing; what budgets hold and the job did not say; all that was taken.
@@ -133,7 +136,7 @@ def _retried(retry: RetryAfter) -> Effect:
 
 def _buried(bury: Bury) -> Effect:
     verdict = _verdict(bury.failure)
-    return Effect(DEAD, "dead", failure=bury.failure, blame=True, verdict=verdict)
+    return Effect(DEAD, "dead", failure=bury.failure, blame=True, verdict=verdict, lane=bury.lane)
 
 
 def _dropped(drop: Drop) -> Effect:
@@ -194,6 +197,16 @@ def _held(hold: Hold) -> Effect:
     )
 
 
+def _refused(refuse: Refuse) -> Effect:
+    """It has not begun, so all that was taken comes back; the record of the attempt tells who refused it, and why."""
+    if refuse.lane is None:
+        return _buried(Bury(refuse.id, refuse.token, refuse.failure))
+    failure = replace(refuse.failure, cause=refuse.signature)
+    reason = refuse.failure.message
+    refused = replace(_UNSTARTED, word="refused", record="always", reason=reason, failure=failure)
+    return replace(refused, lane=refuse.lane)
+
+
 def _lost(lose: Lose) -> Effect:
     """Back to the front with one more loss; poison when it is proven guilty or was lost too often."""
     reason = lose.reason or "its worker died"
@@ -225,6 +238,7 @@ _EFFECTS: Final[dict[type, Callable[[Any], Effect]]] = {
     Snooze: _snoozed,
     Suspend: _suspended,
     Hold: _held,
+    Refuse: _refused,
     Lose: _lost,
 }
 

@@ -93,6 +93,13 @@ class Crashed(Struct, frozen=True, tag=True):
     reason: str = ""
 
 
+class Unfit(Struct, frozen=True, tag=True):
+    """The stored arguments do not fit the signature of the task here: the handler was not called."""
+
+    failure: Failure
+    signature: str
+
+
 class CancelledByRequest(Struct, frozen=True, tag=True):
     """The handler stopped because someone asked to cancel the job."""
 
@@ -112,5 +119,6 @@ Outcome = (
     | Limited
     | HandedBack
     | Crashed
+    | Unfit
     | CancelledByRequest
 )

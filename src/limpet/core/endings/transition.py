@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.state import State
 
 ErrorKind = Literal["transient", "permanent", "timeout", "rate_limited", "spent", "lost", "cancelled"]
@@ -22,7 +23,9 @@ class Failure(Struct, frozen=True):
 
 
 # How a worker counts its jobs (runtime/settings.py: WorkReport).
-Counted = Literal["succeeded", "retried", "dead", "cancelled", "released", "snoozed", "suspended", "held", "lost"]
+Counted = Literal[
+    "succeeded", "retried", "dead", "cancelled", "released", "snoozed", "suspended", "held", "lost", "refused"
+]
 
 
 class _Ended(Struct, frozen=True):
@@ -56,12 +59,13 @@ class RetryAfter(_Ended, frozen=True, tag=True):
 
 
 class Bury(_Ended, frozen=True, tag=True):
-    """running → dead: for a person to look at."""
+    """running → dead: for a person to look at. `lane` is where a person's retry puts it; None: where it was."""
 
     counted = "dead"
     event = "job dead"
 
     failure: Failure
+    lane: Lane | None = None
 
 
 class Drop(_Ended, frozen=True, tag=True):
@@ -124,6 +128,20 @@ class Hold(_Ended, frozen=True, tag=True):
     trips: bool = False
 
 
+class Refuse(_Ended, frozen=True, tag=True):
+    """running → ready, attempt unspent: its arguments do not fit the signature of the task in this worker.
+
+    It waits in `lane` from now on, which other workers serve; without one no worker is known that it may fit: dead.
+    """
+
+    counted = "refused"
+    event = "job refused: its arguments do not fit the code of this worker"
+
+    failure: Failure
+    signature: str  # the one that it does not fit
+    lane: Lane | None = None
+
+
 class Lose(_Ended, frozen=True, tag=True):
     """running → ready at the front with one more loss, or dead when `proven` guilty or lost too often."""
 
@@ -134,7 +152,7 @@ class Lose(_Ended, frozen=True, tag=True):
     reason: str = ""
 
 
-Transition = Succeed | RetryAfter | Bury | Drop | Release | Snooze | Suspend | Hold | Lose
+Transition = Succeed | RetryAfter | Bury | Drop | Release | Snooze | Suspend | Hold | Refuse | Lose
 
 Answer = Literal["done", "stale", "gone"]
 

@@ -41,12 +41,18 @@ class ClaimOptions(Struct, frozen=True, omit_defaults=True):
     """Which jobs a claim takes. It travels whole: an engine reads the fields by name, and one left out has its default.
 
     Up to `aged` of the jobs are taken first, of the priority `most_urgent` and less urgent ones, past all others; then
-    the rest by priority, down to `least_urgent`.
+    the rest by priority, down to `least_urgent`. With `needing`, only jobs that need this capability.
     """
 
     least_urgent: int = LEAST_URGENT
     aged: int = 0
     most_urgent: int = 0
+    needing: str = ""
+
+    @property
+    def takes_all(self) -> bool:
+        """False when there may be jobs for the session that this claim leaves."""
+        return self.least_urgent == LEAST_URGENT and not self.needing
 
 
 class ClaimRequest(Struct, frozen=True):

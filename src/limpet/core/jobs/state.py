@@ -55,7 +55,7 @@ MOVES: Final[dict[State, dict[State, str]]] = {
     State.running: {
         State.succeeded: "succeed",
         State.scheduled: "retry, snooze, suspend",
-        State.ready: "release, hold, suspend, lost lease",
+        State.ready: "release, refuse, hold, suspend, lost lease",
         State.dead: "bury, poison, undecodable",
         State.cancelled: "cancelled by its handler or on request",
     },

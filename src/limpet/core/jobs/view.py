@@ -55,7 +55,7 @@ class AttemptView(Struct, frozen=True):
     """One run of a job that did not simply succeed the first time."""
 
     number: int
-    outcome: str  # succeeded, retried, dead, cancelled, released, snoozed, held, lost
+    outcome: str  # succeeded, retried, dead, cancelled, released, snoozed, held, lost, refused
     started_at_ms: int
     finished_at_ms: int
     session: str

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -330,6 +331,12 @@ class Signature:
         if parts:
             schema["$defs"] = parts
         return schema
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for signatures that take the same arguments, whatever their functions are called."""
+        schema = {name: part for name, part in self.schema().items() if name != "title"}
+        return blake2b(msgspec.json.encode(schema, order="deterministic"), digest_size=4).hexdigest()
 
     def prepare(self) -> None:
         """Refuse at declaration what can never be stored. Names that are defined further down have time until use."""

@@ -9,7 +9,7 @@ import msgspec
 
 from limpet.core.endings.hook import KIND, read_hook
 from limpet.core.jobs.view import Control, Entry
-from limpet.stores.postgres.enqueue import lane_json
+from limpet.stores.postgres.enqueue import lane_body
 from limpet.stores.postgres.operate import call_name
 from limpet.stores.postgres.wire import clean, clean_json
 
@@ -56,7 +56,7 @@ def _hook(control: Control) -> bytes | None:
             "member": lane.member,
             "ring": lane.ring,
             "priority": lane.priority,
-            "body": f"\\x{lane_json(lane).hex()}",
+            "body": f"\\x{lane_body(lane).hex()}",
             "policy": hook.policy.id,
             "policy_body": msgspec.json.encode(hook.policy).decode(),
         }

@@ -130,7 +130,7 @@ class Batch:
             "members": [lane.member for lane in lanes],
             "rings": [lane.ring for lane in lanes],
             "priorities": [lane.priority for lane in lanes],
-            "bodies": [lane_json(lane) for lane in lanes],
+            "bodies": [lane_body(lane) for lane in lanes],
             "places": sorted({place for lane in lanes for place in lane.class_gates[:3]}),
             "policies": [policy.id for policy in policies],
             "policy_bodies": [_encode(policy) for policy in policies],
@@ -224,8 +224,8 @@ class Batch:
 
 
 @lru_cache(maxsize=4096)
-def lane_json(lane: Lane) -> bytes:
-    """The stored form of a lane."""
+def lane_body(lane: Lane) -> bytes:
+    """The stored form, as JSON."""
     body = _encode(lane)
     if b"\\u0000" in body:
         raise InvalidOption(f"{lane!r} names something with a NUL in it", fix="PostgreSQL stores no NUL in a name")

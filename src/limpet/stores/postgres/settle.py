@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import NO_RESULT, effect_of
+from limpet.core.endings.effect import NO_RESULT, Effect, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.callers import caller_of
-from limpet.stores.postgres.enqueue import NameOf, check_caller
+from limpet.stores.postgres.enqueue import NameOf, check_caller, lane_body
 from limpet.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def columns(
         else:
             effect = effect_of(transition)
             results.append(effect.result)
-            effects.append(clean_json(effect if effect.result is None else replace(effect, result=None)))
+            effect = effect if effect.result is None else replace(effect, result=None)
+            effects.append(clean_json(effect if effect.lane is None else _with_definition(effect, effect.lane)))
     return (
         [transition.id for transition in transitions],
         tokens,
@@ -81,6 +83,12 @@ def columns(
         effects if any(effects) else None,
         [clean_json(_bounded(spent.get(transition.id, {}))) for transition in transitions] if spent else None,
     )
+
+
+def _with_definition(effect: Effect, lane: Lane) -> dict[str, Any]:
+    """The effect with the lane as lp.new_lane has it."""
+    ids = {"id": lane.id, "class": lane.kind, "member": lane.member, "ring": lane.ring}
+    return {**msgspec.to_builtins(effect), "lane": {**ids, "body": lane_body(lane).decode()}}
 
 
 def _bounded(spent: Mapping[str, int]) -> dict[str, int]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import NO_RESULT, effect_of
+from limpet.core.endings.effect import NO_RESULT, Effect, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
+from limpet.stores.redis.enqueue import definition
 from limpet.stores.redis.record import MOST_COST
 from limpet.stores.redis.scripts import script
 
@@ -37,7 +39,13 @@ def _encoded(transition: Transition) -> tuple[bytes, bytes | None]:
     """Its kind, and its body if it has one. A success, by far the most common end, is known to the script."""
     if type(transition) is Succeed:
         return (b"s", None) if transition.result in NO_RESULT else (b"S", transition.result)
-    return b"e", _pack(effect_of(transition))
+    effect = effect_of(transition)
+    return b"e", _pack(effect if effect.lane is None else _with_definition(effect, effect.lane))
+
+
+def _with_definition(effect: Effect, lane: Lane) -> dict[str, Any]:
+    """The effect with the lane as an enqueue sends it, its parts in hex: scripts read no bytes from msgpack."""
+    return {**msgspec.to_builtins(effect), "lane": [part.hex() for part in definition(lane)]}
 
 
 async def settle(

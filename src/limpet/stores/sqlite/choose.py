@@ -53,7 +53,7 @@ class Choosing:
 
     def _open_classes(self) -> list[tuple[int, int]]:
         """(best priority, class) of what this worker can run and no gate stops as a whole."""
-        tx, request = self.tx, self.request
+        tx, request, needing = self.tx, self.request, self.request.options.needing
         able = []
         for kind, *found in tx.rows("active_classes"):
             if kind in self.skipped:
@@ -64,6 +64,8 @@ class Choosing:
                 self.skipped.add(kind)
                 continue
             priority, lane = first[0], tx.lane(first[1])
+            if needing and needing not in lane.needs:
+                continue
             if priority <= self.least and request.serves.can(lane.queue, lane.task, lane.needs):
                 able.append((priority, kind, lane))
         tx.load_gates({key for _, _, lane in able for key in lane.class_gates})

@@ -6,7 +6,6 @@ import msgspec
 
 from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.gate import tightest
-from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Input, Note
 from limpet.stores.packed import PLAIN, Extra, extra_or_none
 from limpet.stores.sqlite import graph, lanes
@@ -37,7 +36,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
     taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
-    if session[0] and request.options.least_urgent == LEAST_URGENT:
+    if session[0] and request.options.takes_all:
         tx.run("session_busy", (request.session,))
     return Claim(tuple(_claimed(tx, *taken) for taken in taking.rows), tx.now_ms, again=again)
 
@@ -54,7 +53,7 @@ def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[obje
     instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
     next_at_ms = min((at for at in instants if at is not None), default=None)
     asked = _encode(request.serves)
-    if request.options.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
+    if request.options.takes_all and not again and known != (1, next_at_ms, asked, request.slots):
         tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from limpet.core.endings.effect import STOPPED, Effect, counted, success
 from limpet.core.gate import FOREVER_MS
+from limpet.core.jobs.job import Lane
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import graph, lanes, notes
 from limpet.stores.sqlite.give_back import GivingBack
@@ -77,6 +78,9 @@ class Effects:
             self.gates.hold(effect, head.token)
             self.touched.append(effect.gate)
         effect = self._resolved(head, effect)
+        if effect.lane is not None:
+            head = self._moved(head, effect.lane)
+        assert head.token is not None
         self._write_job(head, effect)
         lane = self.tx.lane(head.lane)
         self.tx.move(lane, RUNNING, effect.state)
@@ -89,6 +93,14 @@ class Effects:
             if head.flags & (KIDS | WATCHED):
                 self.ended.append((head, effect))
         return effect.state
+
+    def _moved(self, head: Running, lane: Lane) -> Running:
+        """The job is in this lane from now on; its queue, task and tenant are the same, and so are their counters."""
+        lanes.remember(self.tx, [lane])
+        self.tx.run("job_lane", (lane.id, head.id))
+        self.tx.lane_jobs[head.lane] -= 1
+        self.tx.lane_jobs[lane.id] += 1
+        return head._replace(lane=lane.id)
 
     def _noted(self, head: Running, effect: Effect) -> Effect:
         """What the handler noted in its own transaction is the truth, whatever is asked here."""

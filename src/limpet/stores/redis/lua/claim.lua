@@ -19,7 +19,7 @@ if refused then
 end
 local session, sig, serves, limit, slots, seq, claimer, mailbox, options = unpack(ARGV, 2, 10)
 limit, slots, options = tonumber(limit), tonumber(slots), unpack_(options)
-local takes_all = not options.least_urgent -- a session that asks for less does not go to sleep
+local takes_all = not (options.least_urgent or options.needing) -- a session that asks for less does not go to sleep
 local MANY_INPUTS = 256 -- each may be large
 
 -- -- the answer

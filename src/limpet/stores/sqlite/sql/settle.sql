@@ -33,6 +33,9 @@ UPDATE limpet_job SET state = ?1, due_ms = coalesce(?2, due_ms), expires_ms = CA
 UPDATE limpet_job SET state = ?1, finished_ms = ?2, token = NULL, charged = NULL, attempt = attempt - ?3, lost = lost + ?4,
   reason = ?5, cause = CASE WHEN ?6 THEN ?7 ELSE cause END, error_type = CASE WHEN ?6 THEN ?8 ELSE error_type END WHERE id = ?9;
 
+-- name: job_lane
+UPDATE limpet_job SET lane = ? WHERE id = ?;
+
 -- name: job_policy
 SELECT policy FROM limpet_job WHERE id = ?;
 

@@ -130,7 +130,7 @@ CREATE TABLE lp.attempt (
   number integer NOT NULL, -- which attempt it was
   started_ms bigint NOT NULL, -- when it was claimed
   finished_ms bigint NOT NULL, -- when it ended
-  outcome text COLLATE "C" NOT NULL, -- succeeded, retried, dead, cancelled, released, snoozed, held, lost
+  outcome text COLLATE "C" NOT NULL, -- succeeded, retried, dead, cancelled, released, snoozed, held, lost, refused
   session text COLLATE "C" NOT NULL, -- the session that ran it
   kind text COLLATE "C", -- of its failure: transient, permanent, timeout, lost …; NULL: none
   type text COLLATE "C" NOT NULL DEFAULT '', -- the type of the failure
@@ -637,12 +637,15 @@ CREATE TYPE lp.handed AS (
 -- One attempt's error, as it is kept for people.
 CREATE TYPE lp.failure AS (kind text, type text, message text, traceback text, cause text);
 
+-- A lane that a running job is moved to: its ids, and its definition as JSON.
+CREATE TYPE lp.new_lane AS (id bigint, class bigint, member bigint, ring bigint, body text);
+
 -- What is done to one running job: core/endings/effect.py names and explains the fields, and makes all of it.
 CREATE TYPE lp.effect AS (
   state smallint, word text, record text, delay_ms bigint, events text[], unspent boolean, unstarted boolean, held text,
   lost boolean, reason text, own_reason boolean, failure lp.failure, hides_failure boolean, blame boolean, verdict text,
   refund text, gate text, gate_ms bigint, trips boolean, if_cancelling text, if_lost_too_often jsonb, if_foreign_gate jsonb,
-  if_signalled jsonb
+  if_signalled jsonb, lane lp.new_lane
 );
 
 -- A job that leaves `running`.

@@ -37,7 +37,7 @@ BEGIN
     ) AS g
     WHERE f.priority <= t.least AND NOT step.class = ANY (t.skipped)
       AND (t.queues IS NULL OR l.queue = ANY (t.queues)) AND (t.tasks IS NULL OR l.task = ANY (t.tasks))
-      AND t.capabilities @> l.needs
+      AND t.capabilities @> l.needs AND (NOT t.options ? 'needing' OR (t.options ->> 'needing') = ANY (l.needs))
   LOOP
     IF coalesce(v_each.free, 1) > 0 AND (t.slots > 0 OR NOT (v_each.limited OR coalesce(v_each.must, false))) THEN
       classes := classes || v_each.class;

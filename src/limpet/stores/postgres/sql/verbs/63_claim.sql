@@ -297,7 +297,7 @@ CREATE OR REPLACE FUNCTION lp.claim_1(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_most CONSTANT integer := 1024; -- jobs of one claim
-  v_takes_all CONSTANT boolean := NOT p_options ? 'least_urgent'; -- a session that asks for less does not go to sleep
+  v_takes_all CONSTANT boolean := NOT p_options ?| '{least_urgent,needing}'; -- a session that asks for less does not go to sleep
   v_channel text;
   v_tokens bigint[];
   v_floor record;

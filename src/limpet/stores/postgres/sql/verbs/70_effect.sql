@@ -114,6 +114,17 @@ BEGIN
   RETURN p_head;
 END $$;
 
+-- A running job is in this lane from now on, which is posted with its definition; its queue, task and tenant are the same.
+CREATE OR REPLACE FUNCTION lp.move_job(p_head lp.running, p_lane lp.new_lane) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO lp.post (kind, lane, class, member, ring, body, n)
+  VALUES (:POST_LANE, p_lane.id, p_lane.class, p_lane.member, p_lane.ring, convert_to(p_lane.body, 'UTF8'), 0);
+  UPDATE lp.job SET lane = p_lane.id WHERE id = p_head.id;
+  PERFORM lp.count_jobs(p_head.lane, :RUNNING, -1, :ERASED, 1);
+  PERFORM lp.count_jobs(p_lane.id, :RUNNING, 1, :MOVED, 1);
+  RETURN p_lane.id;
+END $$;
+
 -- Apply an effect to one job that leaves `running`: its row and the effect as they are to be written. Whether its attempt
 -- is recorded is answered, too.
 CREATE OR REPLACE FUNCTION lp.apply_effect(p_leaving lp.leaving, p_now bigint) RETURNS lp.leaving LANGUAGE plpgsql AS $$
@@ -135,10 +146,13 @@ BEGIN
   ELSIF v_effect.reason IS NOT NULL AND NOT (v_effect.own_reason AND coalesce(v_head.reason, '') <> '') THEN
     v_head.reason := nullif(v_effect.reason, '');
   END IF;
+  IF (v_effect.lane).id IS NOT NULL THEN
+    v_head.lane := lp.move_job(v_head, v_effect.lane);
+  END IF;
   IF v_effect.state < :RUNNING THEN
     v_head := lp.waits_on(v_head, v_effect, p_now);
   ELSIF v_effect.state = :DEAD THEN
-    v_head.cause := lp.bury(v_head.id, v_head.lane, v_failure, p_now);
+    v_head.cause := lp.bury(v_head.id, (p_leaving.head).lane, v_failure, p_now);
   END IF;
   RETURN ROW(p_leaving.at, v_head, v_effect, p_leaving.result, p_leaving.spent)::lp.leaving;
 END $$;

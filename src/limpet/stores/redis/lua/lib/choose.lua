@@ -63,6 +63,20 @@ local function unmet(entries, prio, rings)
   return seen
 end
 
+-- Whether the claim takes jobs of a class: it may ask only for those that need a capability.
+local function is_asked_for(class)
+  local needing = t.options.needing
+  if not needing then
+    return true
+  end
+  for _, need in ipairs(class.needs) do
+    if need == needing then
+      return true
+    end
+  end
+  return false
+end
+
 -- The entries of a page of active classes that may have something for this worker; what is asked about them is read.
 local function of_interest(page)
   local wanted, kinds, keys = {}, {}, {}
@@ -87,7 +101,7 @@ local function of_interest(page)
     for _, key in ipairs((not class or class.found) and {} or class.gates) do
       keys[#keys + 1] = key
     end
-    t.skipped[kind] = t.skipped[kind] or not class -- one whose definition is gone gives nothing
+    t.skipped[kind] = t.skipped[kind] or not class or not is_asked_for(class) -- one whose definition is gone gives nothing
   end
   gates.load(keys)
   return wanted

@@ -132,9 +132,18 @@ local function wait(s, r, e)
   end
 end
 
+-- The job is in this lane from now on ({id, definition, class}, in hex); its queue, task and tenant are the same, and so are their
+-- counters. A lane that is not there yet is stored when all is written.
+local function relane(s, r, definition)
+  local id = base.bytes(definition[1])
+  s.lanes[id] = { id, base.bytes(definition[2]), base.bytes(definition[3]) }
+  tx.count_lane(r.lane, -1)
+  tx.count_lane(id, 1)
+  r.lane = id
+end
+
 -- The job has ended.
-local function finish(s, r, e)
-  local queue = effect_ending.class(r).queue
+local function finish(s, r, e, queue)
   r.finished = tx.now
   if e.result then
     r.flags = record.with(r.flags, RESULT)
@@ -173,13 +182,17 @@ function effect.apply(s, r, e, spent)
   keep_attempt(s, r, e, explain(r, e))
   count(r, e)
   r.state = e.state
+  local class, lane = effect_ending.class(r), lanes.get(r.lane)
+  if e.lane then
+    relane(s, r, e.lane)
+  end
   if e.state < RUNNING then
     wait(s, r, e)
-    lanes.crowd(lanes.get(r.lane), 1)
+    lanes.crowd(lane, 1)
   else
-    finish(s, r, e)
+    finish(s, r, e, class.queue)
   end
-  tx.move(effect_ending.class(r), RUNNING, e.state)
+  tx.move(class, RUNNING, e.state)
   if charges then
     give_back.take(s, charges, token, claimed, e, spent, touched)
   end
@@ -223,6 +236,9 @@ function effect.write(s)
     ids[#ids + 1] = r.id
   end
   base.chunked("HDEL", K.running, ids)
+  for _, lane in pairs(s.lanes) do
+    lanes.remember(unpack(lane))
+  end
   for _, each in ipairs(s.buried) do
     effect_ending.bury(each[1], each[2])
   end

@@ -13,6 +13,7 @@ function settle.new(session)
     of_lane = false,
     -- All others, see effect.
     vanished = {}, records = {}, filed = {}, ready = {}, scheduled = {}, suspended = {}, attempts = {}, buried = {}, ended = {},
+    lanes = {}, -- id -> {id, definition, class} of lanes that jobs are moved to
     results = {}, -- id and result in turn
     returned = {}, -- gate -> what came back to its rate, by when it was charged
     succeeded = {}, -- queue -> ids

@@ -1,0 +1,104 @@
+"""Hands jobs that this worker refuses on to other code, and places those again whose code no live worker has."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from limpet.core.endings.refusal import about, code_needed, is_code, left_alone, place
+from limpet.core.endings.transition import Bury, Refuse, Transition
+from limpet.core.jobs.lease import Claimed, ClaimOptions, ClaimRequest, Serves, SessionView
+from limpet.core.jobs.view import Control
+from limpet.runtime.log import job_log
+from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.settings import WorkerPlan
+from limpet.stores.asking import attempts_of
+
+KIND: Final = "code"  # of the controls that name the code which refused jobs wait for
+KNOWN_S: Final = 1.0  # what live workers say of their code is read again after so long
+NOTED_S: Final = 3_600.0  # how often it is noted that jobs wait for some code
+KEPT_MS: Final = 30 * 86_400_000  # after this long no job that waited for a code is looked for
+JOBS: Final = 64  # of one code, in one look
+CODES: Final = 16  # in one look
+
+
+class Referral:
+    """Places refused jobs by what live workers say of their code."""
+
+    def __init__(self, plan: WorkerPlan, store: PatientStore, put: Callable[[Transition], None]) -> None:
+        self._store = store
+        self._session = plan.session
+        self._put = put
+        self._seq = 0
+        self._live: Sequence[SessionView] = ()
+        self._read_at_s = -math.inf
+        self._noted: dict[str, float] = {}  # when it was last noted that jobs wait for this code
+        self.held: set[tuple[bytes, int]] = set()  # id and token of jobs that are being placed again
+
+    async def refer(self, job: Claimed, refuse: Refuse) -> Refuse | Bury:
+        """What becomes of a job that this worker refuses."""
+        return await self._store.ask("refer", partial(self._place, job, refuse))
+
+    async def look(self) -> None:
+        """Place again the jobs that wait for code which has gone."""
+        waited_for = await self._store.controls(KIND)
+        if waited_for:
+            await self._store.ask("refer", partial(self._look, waited_for))
+
+    async def _place(self, job: Claimed, refuse: Refuse) -> Refuse | Bury:
+        asked_at_s = time.monotonic()
+        before = await attempts_of(self._store.store, job.id) if code_needed(job.lane) is not None else ()
+        placed = place(job, refuse, before, await self._sessions(asked_at_s - KNOWN_S))
+        if isinstance(placed, Bury) and self._read_at_s < asked_at_s:
+            placed = place(job, refuse, before, await self._sessions(asked_at_s))  # the right worker may be new
+        if isinstance(placed, Refuse) and placed.lane is not None and (code := code_needed(placed.lane)) is not None:
+            await self._note(code, job.claimed_at_ms)
+        return placed
+
+    async def _sessions(self, since_s: float) -> Sequence[SessionView]:
+        """Live workers, as they were not before that: many jobs may be refused at once."""
+        if self._read_at_s < since_s:
+            began_s = time.monotonic()
+            self._live = [session for session in await self._store.store.sessions() if about(session).signatures]
+            self._read_at_s = began_s
+        return self._live
+
+    async def _note(self, code: str, now_ms: int) -> None:
+        """Before the first job waits for it: a worker that finds this code gone looks for such jobs."""
+        if self._noted.get(code, -math.inf) < time.monotonic() - NOTED_S:
+            await self._store.store.put_control(Control(KIND, code, msgspec.json.encode({"at_ms": now_ms})))
+            self._noted[code] = time.monotonic()
+
+    async def _look(self, waited_for: Sequence[Control]) -> None:
+        sessions = await self._sessions(time.monotonic())
+        live = {capability for session in sessions for capability in session.serves.capabilities}
+        since_ms = await self._store.store.now() - KEPT_MS
+        gone = [each.name for each in waited_for if each.name not in live and _noted_at_ms(each) > since_ms]
+        abilities = tuple(sorted(capability for capability in live if not is_code(capability)))
+        for code in gone[-CODES:]:
+            await self._place_again(code, abilities)
+
+    async def _place_again(self, code: str, abilities: tuple[str, ...]) -> None:
+        """Take jobs that wait for this code, and hand them on at once, or bury them."""
+        self._seq += 1
+        serves = Serves(None, None, tuple(sorted((*abilities, code))))
+        options = ClaimOptions(needing=code)
+        request = ClaimRequest(self._session, serves, JOBS, JOBS, self._seq, "referral", options)
+        claim = await self._store.claim(request)
+        self.held.update((job.id, job.token) for job in claim.jobs)
+        for job in claim.jobs:
+            before = await attempts_of(self._store.store, job.id)
+            placed = await self._place(job, left_alone(job, before))
+            job_log(logging.WARNING, "no live worker has the code that the job waited for", job, then=placed.counted)
+            self._put(placed)
+            self.held.discard((job.id, job.token))
+
+
+def _noted_at_ms(control: Control) -> int:
+    return int(msgspec.json.decode(control.value, type=dict[str, int]).get("at_ms", 0))
