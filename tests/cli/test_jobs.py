@@ -255,6 +255,7 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
         (("beat",), "limpet schedules"),
         (("purge",), "limpet cancel"),
         (("dead", "cuases"), "did you mean 'causes'"),
+        (("dead", "timeout"), "to search: limpet dead list timeout"),
         (("limits", "sett"), "did you mean 'set'"),
         (("jobs", "--limt", "3"), "--limit"),
         (("cancel",), "Missing argument"),

@@ -159,6 +159,23 @@ def test_breakers_are_tripped_and_reset(cli: Cli) -> None:
     cli("breakers", "trip", "nothing", code=3)
 
 
+def test_breakers_are_listed_by_the_page_open_ones_first(cli: Cli) -> None:
+    cli.seed(one)
+    for name in ("webhook:zen", "webhook:acme", "other"):
+        cli("breakers", "trip", name, "--new")
+    cli("breakers", "reset", "webhook:zen")
+    first = cli("breakers", "list", "webhook:", "--limit", "1", "--json").json
+    assert [breaker["breaker"] for breaker in first["breakers"]] == ["webhook:acme"]
+    ran = cli("breakers", "list", "webhook:", "--cursor", first["cursor"])
+    assert "webhook:zen" in ran.out
+    assert "webhook:acme" not in ran.out
+    assert "more: --cursor" in cli("breakers", "-n", "1").err
+    assert cli("breakers", "--open", "--limit", "2", "--json").json["cursor"] is not None
+    assert cli("breakers", "--open", "--limit", "3", "--json").json["cursor"] is None
+    assert len(cli("breakers", "--jsonl").out.splitlines()) == 4
+    cli("breakers", "--cursor", "x", code=2)
+
+
 def test_workers_and_stats(cli: Cli) -> None:
     async def alive(store: Store) -> None:
         await store.beat(Beat("web-1:77", 60_000, Serves(("mail",), ("send",), ("eu",)), b'{"pid":77}'))

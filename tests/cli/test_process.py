@@ -82,6 +82,9 @@ def test_the_shell_completes_commands_and_names(where: dict[str, str]) -> None:
     assert complete("limpet dr") == {"drain"}
     assert complete("limpet pause em") == {"email"}
     assert complete("limpet enqueue em") == {"email.send"}
+    assert complete("limpet jobs que") == {"queue:email"}
+    assert complete("limpet jobs state:s") == {"state:scheduled", "state:succeeded"}
+    assert complete("limpet cancel !task:e") == {"!task:email.send"}
 
 
 def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:

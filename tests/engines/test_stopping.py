@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -54,6 +55,25 @@ async def test_of_many_at_once_those_fail_that_were_running(bench: Bench, slots:
         await bench.put(spec)
     await bench.drain({"concurrency": slots})
     assert 5 <= ran <= slots + 4, "all places at first, and again those of failures that did not open it yet"
+
+
+@pytest.mark.parametrize("slots", [1, 10])
+async def test_a_key_that_fails_stops_and_the_other_keys_go_on(bench: Bench, slots: int) -> None:
+    ran = Counter[str]()
+
+    async def hook(customer: str) -> None:
+        ran[customer] += 1
+        await asyncio.sleep(0)
+        if customer == "down":
+            raise ConnectionError("down")
+
+    spec = bench.task(hook, retry=5, breaker=Breaker("hook:{customer}", failures=3, cooldown=HOUR_S))
+    for number in range(60):
+        for customer in ("down", f"c{number % 6}"):
+            await bench.put(spec, {"customer": customer})
+    await bench.drain({"concurrency": slots})
+    assert 3 <= ran.pop("down") <= slots + 2
+    assert ran == Counter({f"c{number}": 10 for number in range(6)})
 
 
 async def test_after_one_pushback_nothing_starts_that_was_held_ahead(bench: Bench) -> None:

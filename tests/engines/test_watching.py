@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from limpet import JobHandle, JobNotFound, JobRecord, Limpet, ResultTimeout, current_job
+from limpet import JobHandle, JobNotFound, JobRecord, Limpet, ResultTimeout, State, current_job
 from tests.flows.conftest import ENGINES, app_on
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
@@ -54,6 +55,47 @@ async def test_every_change_is_seen_until_the_end(app: Limpet) -> None:
     assert [step for step in steps if step != (2, 0)] == [(1, 0), (2, 1), (2, 2)]
     changes = [(status.state, status.attempt, status.progress) for status in seen]
     assert len(set(changes)) == len(changes), "nothing is told twice"
+
+
+async def test_a_flow_is_watched_until_all_its_jobs_have_ended(app: Limpet) -> None:
+    go_on = asyncio.Event()
+
+    @app.task(name="first")
+    async def first() -> int:
+        await go_on.wait()
+        return 1
+
+    @app.task(name="second")
+    async def second(n: int) -> int:
+        return n + 1
+
+    flow = app.flow("report")
+    flow.add(second.job(flow.add(first.job())))
+    handle = await flow.enqueue()
+    seen: list[dict[str, int]] = []
+    work: asyncio.Task[object] | None = None
+    async with asyncio.timeout(120):
+        async for status in handle.watch():
+            seen.append({state.value: count for state, count in status.counts.items()})
+            work = work or asyncio.create_task(app.work(until_empty=True))
+            if status.counts.get(State.running):
+                go_on.set()
+    assert work is not None
+    await work
+    assert seen[:2] == [{"blocked": 1, "ready": 1}, {"blocked": 1, "running": 1}]
+    assert seen[-1] == {"succeeded": 2}
+    assert [counts for counts, after in pairwise(seen) if counts == after] == []
+    other = app.flow("waits")
+    other.add(second.job(1))
+    waiting = await other.enqueue()
+    with pytest.raises(ResultTimeout, match=r"has not finished after 0.01 s"):
+        await last_of(waiting.watch(timeout=0.01))
+
+
+async def last_of(changes: AsyncIterator[object]) -> None:
+    """Watch until the end."""
+    async for _ in changes:
+        pass
 
 
 async def test_a_job_that_has_ended_is_told_once(app: Limpet) -> None:

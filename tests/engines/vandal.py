@@ -8,7 +8,7 @@ from contextlib import closing
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.gate import Gate
+from limpet.core.gate import Gate, GateRule
 from limpet.stores.base import Store
 from limpet.stores.postgres import PostgresStore
 from limpet.stores.redis import RedisStore
@@ -139,6 +139,29 @@ class Vandal:
             case _:
                 return False
         return True
+
+    def crowd(self, count: int, until_ms: int) -> None:
+        """So many breakers by key are there, and open."""
+        match self.store:
+            case SqliteStore():
+                self._sqlite(
+                    "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) "
+                    "INSERT INTO limpet_gate (key, body, opens_ms, rank) SELECT printf('breaker:crowd:%06d', n), "
+                    "CAST(replace(?, 'KEY', printf('breaker:crowd:%06d', n)) AS BLOB), NULL, 0 FROM n",
+                    *(count, msgspec.json.encode(Gate(GateRule("KEY"), open_until_ms=until_ms)).decode()),
+                )
+            case RedisStore():
+                keys = [f"breaker:crowd:{n:06d}" for n in range(1, count + 1)]
+                for at in range(0, count, 5_000):
+                    some = keys[at : at + 5_000]
+                    bodies = [msgspec.msgpack.encode(Gate(GateRule(key), open_until_ms=until_ms)) for key in some]
+                    self.redis("HSET", "g", *(word for pair in zip(some, bodies, strict=True) for word in pair))
+                    self.redis("ZADD", "bk", *(word for key in some for word in (0, f"0{key}")))
+            case _:
+                self._postgres(
+                    "INSERT INTO {s}.gate (key, open_until_ms) SELECT 'breaker:crowd:' || lpad(n::text, 6, '0'), "
+                    f"{until_ms} FROM generate_series(1, {count}) AS n"
+                )
 
     # -- shells
 

@@ -38,7 +38,7 @@ async def test_limits_breakers_and_queues_are_listed_before_their_first_job(oper
     assert {gate.key: gate.rule.concurrency for gate in await operator.limits()} == {"limit:smtp": 4, "queue:mail": 9}
     assert [gate.key for gate in await operator.limits("smtp")] == ["limit:smtp"]
     assert [gate.key for gate in await operator.limits("queue:")] == ["queue:mail"]
-    assert [(gate.key, gate.rule.breaker) for gate in await operator.breakers()] == [
+    assert [(gate.key, gate.rule.breaker) for gate in (await operator.breakers()).breakers] == [
         ("breaker:api", BreakerRule(failures=2))
     ]
     queues = {view.queue: view.gate for view in await operator.queues()}
@@ -46,7 +46,8 @@ async def test_limits_breakers_and_queues_are_listed_before_their_first_job(oper
     assert (gate := queues["mail"]) is not None
     assert gate.rule.depth == 2
     await store.leave("w1")
-    assert (await operator.limits(), await operator.breakers(), await operator.queues()) == ([], [], [])
+    listed = (await operator.limits(), (await operator.breakers()).breakers, await operator.queues())
+    assert listed == ([], (), [])
 
 
 async def test_what_is_stored_is_listed_as_it_is(operator: Operator, store: Store) -> None:
@@ -105,3 +106,44 @@ async def test_a_task_or_everything_is_drained_like_a_queue(
     await put(store, job())
     with pytest.raises(InvalidOption, match="cannot be drained"):
         await operator.drain("limit:smtp")
+
+
+async def keyed(store: Store) -> None:
+    """A worker that serves a task with a breaker for each customer."""
+    hook = TaskSpec.declare(lambda customer: None, name="hook", breaker=Breaker("webhook:{customer}", failures=2))
+    await store.put_control(Declaration.of(hook).control())
+    await store.beat(Beat("w1", 15_000, Serves(queues=("mail",), tasks=("hook",))))
+
+
+async def test_a_breaker_by_key_is_tripped_and_reset_though_it_has_no_record(operator: Operator, store: Store) -> None:
+    await keyed(store)
+    assert [gate.key for gate in (await operator.breakers()).breakers] == ["breaker:hook"]
+    gate = await operator.trip("webhook:acme", for_ms=60_000)
+    assert (gate.breaker_open, gate.rule.breaker, gate.declared) == (True, BreakerRule(failures=2), True)
+    assert not (await operator.reset("webhook:zen")).breaker_open
+    with pytest.raises(UnknownName):
+        await operator.trip("webhok:acme")
+    await operator.trip("hook")
+    page = await operator.breakers()
+    assert [gate.key for gate in page.breakers] == ["breaker:hook", "breaker:webhook:acme", "breaker:webhook:zen"]
+
+
+async def test_declared_breakers_have_their_place_on_the_pages(operator: Operator, store: Store) -> None:
+    await live(store)
+    await keyed(store)
+    await store.beat(Beat("w2", 15_000, Serves(queues=("mail",), tasks=("send",))))
+    await operator.trip("webhook:acme")
+    await operator.trip("zoo", new=True)
+    await operator.reset("zoo")
+    found, cursor = list[str](), None
+    while True:
+        page = await operator.breakers(limit=1, cursor=cursor)
+        found += [gate.key.removeprefix("breaker:") for gate in page.breakers]
+        if (cursor := page.cursor) is None:
+            break
+    assert found == ["webhook:acme", "api", "hook", "zoo"]
+    assert [gate.key for gate in (await operator.breakers("w")).breakers] == ["breaker:webhook:acme"]
+    with pytest.raises(InvalidOption, match="the cursor 'x' is not of a list of breakers"):
+        await operator.breakers(cursor="x")
+    with pytest.raises(InvalidOption, match="limit must be an integer from 1 to 10,000, got 0"):
+        await operator.breakers(limit=0)

@@ -306,7 +306,7 @@ async def test_a_breaker_is_tripped_and_reset_by_hand(operator: Operator, store:
     await put(store, job(breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule()),))
     await operator.trip("api", for_ms=60_000)
     assert await claim(store) == []
-    (gate,) = await operator.breakers()
+    (gate,) = (await operator.breakers()).breakers
     assert gate.breaker_open
     assert breaker_shape(gate, operator.now_ms())["by_hand"]
     await operator.reset("api")

@@ -149,6 +149,29 @@ def leaves_a_thread() -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
+GO_ON, SAID = threading.Event(), threading.Event()
+
+
+def leaves_a_reporter() -> None:
+    """Leave a thread behind that reports when its job has long ended."""
+    job = current_job()
+
+    def report() -> None:
+        GO_ON.wait(60)
+        job.log("late")
+        job.progress(99)
+        SAID.set()
+
+    threading.Thread(target=report, daemon=True).start()
+
+
+def follows_a_reporter() -> None:
+    """Report, let that thread report, and end."""
+    current_job().progress(1)
+    GO_ON.set()
+    SAID.wait(60)
+
+
 def pays(folder: str, dies: bool = False) -> list[str]:
     """Three steps, each of which leaves a file; the process may die between two of them."""
     job = current_job()
@@ -209,6 +232,8 @@ _functions = (
     crashes,
     crashes_once,
     leaves_a_thread,
+    leaves_a_reporter,
+    follows_a_reporter,
     waits_for_all,
     pays,
     pays_async,

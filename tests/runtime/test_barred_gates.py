@@ -119,6 +119,34 @@ async def test_until_the_answer_nothing_starts_there_and_all_else_does(store: Sl
     assert ran.count("down") in (5, 6), "of two at once the other may have started before one opened the breaker"
 
 
+@pytest.mark.parametrize("slots", [1, 10])
+async def test_until_the_answer_nothing_starts_under_the_key_and_other_keys_go_on(store: Slow, slots: int) -> None:
+    bench, ran, fine, again = Bench(store), list[str](), asyncio.Event(), asyncio.Event()
+
+    async def hook(customer: str) -> None:
+        ran.append(customer)
+        if customer != "down":
+            if ran.count(customer) == 20:
+                fine.set()
+            return
+        if ran.count("down") == 2:
+            again.set()
+        raise ConnectionError("down")
+
+    spec = bench.task(hook, breaker=Breaker("hook:{customer}", failures=5, cooldown=HOUR_S))
+    await bench.put(spec, {"customer": "down"})
+    worker = asyncio.create_task(bench.worker({"concurrency": slots}).run())
+    await soon(store.settling)
+    for customer in [*["down"] * slots, *["fine"] * 20]:
+        await bench.put(spec, {"customer": customer})
+    await soon(fine)
+    assert ran.count("down") == 1
+    store.answer.set()
+    await soon(again)
+    worker.cancel()
+    await asyncio.wait({worker})
+
+
 async def test_what_a_claim_brings_that_was_sent_before_the_answer_is_given_back(store: Slow) -> None:
     bench, ran, begun = Bench(store), list[int](), asyncio.Event()
 

@@ -282,6 +282,16 @@ async def test_a_process_that_does_not_end_by_itself_is_killed(
     await processes.store.close()
 
 
+async def test_what_a_left_thread_reports_is_not_taken_for_the_next_job(processes: Bench) -> None:
+    first = await processes.put(processes.tasks["leaves_a_reporter"])
+    second = await processes.put(processes.tasks["follows_a_reporter"])
+    assert (await drain(processes, job_processes=1)).succeeded == 2
+    assert (await processes.view(first)).notes == ()
+    (note,) = (await processes.view(second)).notes
+    assert msgspec.json.decode(note.body)["done"] == 1
+    await processes.store.close()
+
+
 async def test_a_process_that_died_between_two_jobs_costs_neither(processes: Bench) -> None:
     first = await processes.put(processes.tasks["pid"])
     stop = asyncio.Event()

@@ -19,6 +19,7 @@ class JobOptions(TypedDict, total=False):
     keys: tuple[str, ...]
     breaker: str | None
     scope: str | None
+    breaker_key: str | None
     id: bytes
     policy: Policy
     args: bytes
@@ -50,6 +51,7 @@ def make_job(id: bytes, options: JobOptions) -> Job:
         keys=options.get("keys", ()),
         breaker=options.get("breaker"),
         scope=options.get("scope"),
+        breaker_key=options.get("breaker_key"),
     )
     return Job(
         id=options.get("id", id),

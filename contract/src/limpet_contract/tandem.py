@@ -147,7 +147,7 @@ class Tandem:
     def _check_breakers(self, before: Mapping[str, Gate], given: Sequence[Claimed]) -> None:
         """An open breaker admits no job, a half-open one its one probe."""
         for gate in before.values():
-            through = [job for job in given if f"breaker:{job.lane.breaker}" == gate.key]
+            through = [job for job in given if gate.key in (*job.lane.class_gates, *job.lane.lane_gates)]
             if gate.open_until_ms > self.now_ms or (gate.breaker_open and gate.probe_token):
                 assert not through, f"{gate.key} is open and let a job through"
             elif gate.breaker_open:

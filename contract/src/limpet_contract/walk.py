@@ -46,6 +46,7 @@ RULES = [
     USD,
     PLAIN,
     GateRule("breaker:shaky", breaker=BreakerRule(failures=1, cooldown_ms=4_000, probe_after_ms=4_000)),
+    GateRule("breaker:hook", breaker=BreakerRule(failures=2, cooldown_ms=4_000, probe_after_ms=4_000)),
 ]
 # What operators do to limits while jobs hold something of them; a rule without numbers is what `limits clear` leaves.
 CHANGES = [
@@ -84,6 +85,9 @@ LANES: list[JobOptions] = [
     {"task": "pays", "limits": ("usd",), "keys": ("plain",)},
     {"task": "pays", "keys": ("plain", "adaptive")},
     {"task": "pays", "breaker": "shaky", "limits": ("adaptive", "usd")},
+    {"task": "hook", "breaker": "hook", "breaker_key": "hook:a"},
+    {"task": "hook", "breaker": "hook", "breaker_key": "hook:b", "keys": ("k1",)},
+    {"task": "hook", "breaker": "hook", "breaker_key": "hook:a", "tenant": "acme", "priority": 3},
 ]
 COSTS = [(1, 1), (1, 3), (2, 5), (3, 2), (4, 9), (1, 6)]  # of the plain unit, and of the others
 SAID: dict[str, Callable[[int], int]] = {  # what a job says that it cost, by what it was to cost

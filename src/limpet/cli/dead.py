@@ -11,7 +11,7 @@ from limpet.cli.bulk import is_query, run_action, words_to_which
 from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, Listing, bulk_options, command, instant, since_option
+from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
 from limpet.core.text.duration import text_of_ms
@@ -22,7 +22,7 @@ def dead() -> None:
     """Jobs that failed for good and wait for a person."""
 
 
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 @since_option("Jobs that died")
@@ -76,7 +76,7 @@ def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
     return ("state:dead", *which) if is_query(which) else tuple(which)
 
 
-@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @retry_options
 async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything: bool, **how: Any) -> int:
@@ -84,7 +84,7 @@ async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything
     return await run_retry(terminal, _wanted(which, everything), **how)
 
 
-@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @bulk_options
 async def discard_body(

@@ -50,7 +50,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "jobs": (
         "limpet jobs state:dead queue:mail",
-        "limpet jobs 'age>1h' -task:mail.send --oldest --jsonl",
+        "limpet jobs 'args.amount>100' 'finished<1h' timeout -task:mail.send --jsonl",
     ),
     "job": ("limpet job 4d1c --full", "limpet job 4d1c --wait 5m"),
     "explain": ("limpet explain 4d1c", "limpet explain 4d1c --json"),
@@ -143,7 +143,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "limits clear": ("limpet limits clear smtp", "limpet limits clear queue:exports --reason 'larger disk'"),
     "limits history": ("limpet limits history", "limpet limits history smtp --limit 20 --jsonl"),
     "breakers": ("limpet breakers --open", "limpet breakers trip webhooks --for 10m"),
-    "breakers list": ("limpet breakers list --open", "limpet breakers --json"),
+    "breakers list": ("limpet breakers list webhook: --open", "limpet breakers --limit 20 --json"),
     "breakers trip": (
         "limpet breakers trip webhooks --for 10m",
         "limpet breakers trip webhooks --reason 'the provider moves' --new",

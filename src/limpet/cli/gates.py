@@ -225,15 +225,24 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
         terminal.text(f"{shape['at']}  {shape['text']}")
 
 
+@click.argument("prefix", required=False, default="")
 @click.option("--open", "only_open", is_flag=True, help="Only open and half-open breakers.")
-async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
-    """List breakers with their states."""
+@click.option(
+    "--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Breakers per page."
+)
+@click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
+async def breakers_list_body(terminal: Terminal, prefix: str, only_open: bool, limit: int, cursor: str | None) -> None:
+    """List breakers with their states, open ones first: all, or those whose names begin with PREFIX.
+
+    A breaker by key is listed while it is open or has counted failures.
+    """
     from limpet.ops.gate_reasons import opens_text
     from limpet.ops.shape import breaker_shape
 
     async with terminal.operator() as operator:
-        gates, now_ms = await operator.breakers(), operator.now_ms()
-    gates = [gate for gate in gates if gate.breaker_open or not only_open]
+        page, now_ms = await operator.breakers(prefix, limit=limit, cursor=cursor), operator.now_ms()
+    gates = [gate for gate in page.breakers if gate.breaker_open or not only_open]
+    more = page.cursor if len(gates) == len(page.breakers) else None  # open ones come first
     shapes = [breaker_shape(gate, now_ms) for gate in gates]
     rows = [
         (
@@ -245,7 +254,12 @@ async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
         )
         for gate, shape in zip(gates, shapes, strict=True)
     ]
+    if terminal.json:
+        terminal.answer({"breakers": shapes, "cursor": more})
+        return
     terminal.table("breakers", ("breaker", "state", "failures", "opened", "probe"), rows, shapes)
+    if more:
+        terminal.say(f"more: --cursor {more}")
 
 
 @click.argument("name")

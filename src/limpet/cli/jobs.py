@@ -9,7 +9,16 @@ import click
 
 from limpet.cli.bulk import run_action, words_to_which
 from limpet.cli.terminal import Terminal, patience_ms
-from limpet.cli.words import Asking, Exemplified, bulk_options, command, duration, json_object, since_option
+from limpet.cli.words import (
+    Asking,
+    Exemplified,
+    bulk_options,
+    command,
+    complete_query,
+    duration,
+    json_object,
+    since_option,
+)
 from limpet.core.errors import JobError, UsageError
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import STATES
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from limpet.core.jobs.view import JobView
 
 
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
@@ -148,7 +157,7 @@ async def explain_body(terminal: Terminal, id: str) -> None:
         terminal.text(str(found))
 
 
-@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--force", is_flag=True, help="Take running jobs away from their workers.")
 @bulk_options
 async def cancel_body(
@@ -177,7 +186,7 @@ def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]
     return made
 
 
-@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @retry_options
 async def retry_body(terminal: Terminal, which: tuple[str, ...], **how: Any) -> int:
     """Run dead jobs again with new attempts; with state:scheduled, start waiting jobs now."""
@@ -211,7 +220,7 @@ async def run_retry(
         return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)
 
 
-@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--no-unique", is_flag=True, help="Do not take the unique key: run even if another job holds it.")
 @bulk_options
 async def rerun_body(

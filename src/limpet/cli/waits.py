@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, Listing, command, json_value
+from limpet.cli.words import Asking, Listing, command, complete_query, json_value
 from limpet.core.jobs.ids import id_text
 from limpet.ops.codes import CONFLICT, OK, REFUSED
 
@@ -41,7 +41,7 @@ def approvals() -> None:
     """What jobs ask of people, and the answers."""
 
 
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="About this number.")
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:

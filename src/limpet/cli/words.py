@@ -16,6 +16,7 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.core.errors import LimpetError
+from limpet.core.jobs.state import STATES
 from limpet.core.text.duration import to_ms
 from limpet.stores.sending import tell_refusals_at_once
 
@@ -69,6 +70,8 @@ class Noun(Exemplified, click.Group):
 
         if args and args[0] not in self.commands:
             words = f"there is no command '{self.name} {args[0]}'{suggestion(args[0], list(self.commands))}"
+            if isinstance(self.commands.get("list"), Asking):
+                words += f"; to search: limpet {self.name} list {args[0]}"
             raise click.UsageError(words, ctx)
         return super().resolve_command(ctx, args)
 
@@ -300,3 +303,16 @@ def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str
 complete_queue: Final = _complete_names("queue")
 complete_task: Final = _complete_names("task")
 complete_schedule: Final = _complete_names("schedule")
+
+
+def complete_query(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Conditions on fields whose values are known: states, queues, tasks."""
+    sign = incomplete[:1] if incomplete[:1] in ("-", "!") else ""
+    begun, colon, value = incomplete.removeprefix(sign).partition(":")
+    known: dict[str, Callable[[], list[str]]] = {
+        "state": lambda: [state.value for state in STATES if state.value.startswith(value)],
+        "queue": lambda: complete_queue(ctx, param, value),
+        "task": lambda: complete_task(ctx, param, value),
+    }
+    asked = [field for field in known if field == begun or (not colon and field.startswith(begun))]
+    return [f"{sign}{field}:{found}" for field in asked for found in known[field]()]

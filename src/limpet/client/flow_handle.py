@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
 from limpet.client.handle import Desk, JobHandle, value_of
+from limpet.client.watching import LOOK_S
 from limpet.core.errors import InvalidOption, JobError, JobNotFound, ResultTimeout
 from limpet.core.flows.flow import FlowGraph, FlowNode
 from limpet.core.flows.refs import Refers, Spread
@@ -249,6 +250,30 @@ class FlowHandle:
     async def status(self) -> FlowStatus:
         """The flow as it is now, node by node; FlowNotFound when nothing of it is stored."""
         return FlowStatus.of(await self._desk.flows.graph(self._raw))
+
+    async def watch(self, timeout: float | None = None) -> AsyncGenerator[FlowStatus, None]:
+        """The flow at once, and again whenever the states of its jobs have changed; ends when all have finished.
+
+        The store counts its jobs every 0.3 s; the nodes are read only after a change. Raises FlowNotFound, or
+        ResultTimeout after `timeout` seconds.
+        """
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + to_ms(timeout, what="timeout") / 1000
+        counted, shown = None, None
+        while True:
+            counts = [view.counts for view in await self._desk.store.flows([self._raw])]
+            if counts != counted or not counts:
+                counted, status = counts, await self.status()
+                if shown is None or status.counts != shown.counts:
+                    shown = status
+                    yield status
+                if status.done == status.total:
+                    return
+            if until is not None and loop.time() >= until:
+                raise ResultTimeout(
+                    f"flow {self.id} has not finished after {timeout:g} s", fix="it continues; watch longer"
+                )
+            await asyncio.sleep(LOOK_S if until is None else max(0.0, min(LOOK_S, until - loop.time())))
 
     async def wait(self, timeout: float | None = None) -> FlowStatus:
         """Wait until all its jobs have finished, however they did. ResultTimeout after `timeout` seconds."""

@@ -78,6 +78,10 @@ async def declared_rule(store: Store, gate: str) -> GateRule | None:
         for rule in task.constant_rules():
             if rule.key == gate:
                 return rule
+    for task in tasks:
+        by_key = task.breaker_rule(gate)
+        if by_key is not None:
+            return by_key
     key = gate.removeprefix("limit:")
     keys = {key, base_of(key)[2]} if gate.startswith("limit:") else set[str]()
     made = (

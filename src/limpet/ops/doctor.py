@@ -27,12 +27,13 @@ from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblockin
 from limpet.ops.repair import FIX, books
 from limpet.ops.shape import stuck_places
 from limpet.ops.witness import changed_stores
-from limpet.stores.asking import all_gates, examined
+from limpet.stores.asking import MOST_GATES, all_gates, examined
 from limpet.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
 SLOW_ENGINE_MS: Final = 250  # a claim and a settlement per job: at this pace nothing moves
 MANY_ATTEMPTS: Final = 50  # with the default backoff more than four hours of trying
+MANY_BREAKERS: Final = 10  # then they are one finding
 LOOKED_AT: Final = 1_000  # running jobs examined; enough to see a pattern, cheap on a full store
 
 
@@ -158,7 +159,15 @@ def _waits(queues: Iterable[QueueView], now_ms: int) -> Iterator[Finding]:
             yield Finding("warning", "old_jobs", text, "explain one of them; add workers or raise a limit")
 
 
-def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> Iterator[Finding]:
+def _gates(gates: Sequence[Gate], tasks: Sequence[Declaration], now_ms: int) -> Iterator[Finding]:
+    cut_off = [gate for gate in gates if gate.breaker_open and gate.key.startswith("breaker:")]
+    if len(cut_off) > MANY_BREAKERS:
+        some = ", ".join(gate.key.removeprefix("breaker:") for gate in cut_off[:3])
+        count = f"{len(cut_off):,}" + (" or more" if len(cut_off) >= MOST_GATES else "")
+        text = f"{count} breakers are open or half-open: {some} and others"
+        yield Finding("warning", "breakers_open", text, "limpet breakers --open; " + _errors_behind(cut_off[0], tasks))
+    else:
+        yield from (_cut_off(gate, tasks, now_ms) for gate in cut_off)
     for gate in gates:
         what = gate_words(gate.key)
         if gate.paused is not None:
@@ -167,16 +176,10 @@ def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> 
             yield Finding("warning", "paused", text, "limpet resume when the reason is gone")
         elif gate.draining:
             yield Finding("warning", "draining", f"{what} is draining and refuses new jobs", "limpet resume reopens it")
-        if gate.open_until_ms:
-            until = "until it is reset" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
-            half = gate.open_until_ms <= now_ms
-            if gate.key.startswith("breaker:"):
-                text = f"{what} is {'half-open' if half else f'open {until}'}"
-                yield Finding("warning", "breaker_open", text, _errors_behind(gate, tasks))
-            else:
-                text = f"no money or quota is left: {what} is shut {'until a job has probed it' if half else until}"
-                fix = f"pay or raise the quota, then: limpet breakers reset {gate.key}"
-                yield Finding("error", "spent", text, fix)
+        if gate.open_until_ms and not gate.key.startswith("breaker:"):
+            until = "until a job has probed it" if gate.open_until_ms <= now_ms else _until(gate)
+            fix = f"pay or raise the quota, then: limpet breakers reset {gate.key}"
+            yield Finding("error", "spent", f"no money or quota is left: {what} is shut {until}", fix)
         if is_blocked(gate, now_ms):
             yield _never_fits(gate)
         if gate.held_until_ms > now_ms:
@@ -184,9 +187,18 @@ def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> 
             yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
 
 
+def _until(gate: Gate) -> str:
+    return "until it is reset" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
+
+
+def _cut_off(gate: Gate, tasks: Sequence[Declaration], now_ms: int) -> Finding:
+    state = "half-open" if gate.open_until_ms <= now_ms else f"open {_until(gate)}"
+    return Finding("warning", "breaker_open", f"{gate_words(gate.key)} is {state}", _errors_behind(gate, tasks))
+
+
 def _errors_behind(gate: Gate, tasks: Sequence[Declaration]) -> str:
     """Where the failures that opened a breaker can be read: most of them will be retried and are not dead."""
-    mine = [task.name for task in tasks if task.breaker is not None and task.breaker.key == gate.key]
+    mine = [task.name for task in tasks if task.breaker_rule(gate.key) is not None]
     queries = [f"limpet jobs 'task:{name} error:*'" for name in mine or [gate.key.removeprefix("breaker:")]]
     return f"read the errors: {' or '.join(queries[:3])}; dead jobs: limpet dead causes"
 

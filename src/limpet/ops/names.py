@@ -67,6 +67,8 @@ async def require(store: Store, kind: Kind, name: str) -> None:
     """Refuse a name that the store has never met."""
     if kind != "schedule" and await gate_of(store, f"{kind}:{name}") is not None:
         return  # of very many limits not all are listed
+    if kind == "breaker" and await declared_rule(store, f"{kind}:{name}") is not None:
+        return  # one by key has a record only while something is to be noted of it
     names = await known_names(store, kind)
     if name in names:
         return

@@ -33,6 +33,7 @@ from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
+from limpet.ops.breakers import BreakerPage, breaker_page
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
 from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, with_declared
 from limpet.ops.doctor import doctor
@@ -176,12 +177,13 @@ class Operator:
         """How many ready jobs each of these stops now; a bounded look."""
         return await waiters(self.store, limits, self.now_ms())
 
-    async def breakers(self) -> list[Gate]:
-        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one.
+    async def breakers(self, begins: str = "", *, limit: int = 100, cursor: str | None = None) -> BreakerPage:
+        """A page of breakers that have been declared, tripped or counted, and of other gates that are open as one.
 
-        Breakers of live workers are listed before their first job.
+        Open and half-open ones come first, then ones that have counted failures, then closed ones; each by key.
+        Breakers of live workers are listed before their first job; one by key while it is open or has counted failures.
         """
-        return [gate for gate in await self._gates() if gate.key.startswith("breaker:") or gate.breaker_open]
+        return await breaker_page(self.store, begins, limit, cursor)
 
     async def _gates(self) -> list[Gate]:
         return await with_declared(self.store, await all_gates(self.store))

@@ -49,7 +49,7 @@ class BarredGates:
         `fits`: this end is written together with all that wait.
         """
         if type(transition) is Succeed:
-            self.runs[f"breaker:{job.lane.breaker}"] = 0
+            self.runs[f"breaker:{job.lane.breaker_key or job.lane.breaker}"] = 0
             return
         gate = may_shut(job.lane, transition)
         if gate is None or (fits and self._cannot_shut(gate, job)):
@@ -67,7 +67,7 @@ class BarredGates:
         if gate not in self.runs or job.probe:
             return False
         self.runs[gate] += 1
-        return self.runs[gate] < self._fewest.get(gate, 0)
+        return self.runs[gate] < self._fewest.get(f"breaker:{job.lane.breaker}", 0)
 
     def answered(self, batch: Iterable[Transition], shut: set[str]) -> list[Claimed] | None:
         """The store has answered these, and says that those gates are shut.

@@ -106,7 +106,7 @@ class PipeChannel:
         self._number = 0
         self._asked: dict[int, asyncio.Future[bool]] = {}
         self._lock = threading.Lock()
-        self._progress: Noted | None = None  # the newest, which is not sent yet
+        self._progress: dict[int, Noted] = {}  # by token, the newest that is not sent yet
         self._progress_s = 0.0  # when the last was sent, by the loop
 
     def note(self, job: Claimed, note: Note) -> None:
@@ -115,8 +115,9 @@ class PipeChannel:
             self._tell(said)
             return
         with self._lock:
-            waits, self._progress = self._progress is not None, said
-        if not waits:
+            first = not self._progress
+            self._progress[job.token] = said
+        if first:
             self._loop.call_soon_threadsafe(self._send_in_time)
 
     def _send_in_time(self) -> None:
@@ -125,8 +126,8 @@ class PipeChannel:
     def send_progress(self) -> None:
         """Send the newest progress, if it is not sent: in the thread of the loop."""
         with self._lock:
-            said, self._progress = self._progress, None
-        if said is not None:
+            waiting, self._progress = self._progress, {}
+        for said in waiting.values():
             self._progress_s = self._loop.time()
             self._send(said)
 

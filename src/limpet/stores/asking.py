@@ -7,14 +7,14 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from limpet.core.errors import WrongContext
-from limpet.core.gate import Gate
+from limpet.core.gate import Gate, WorstFirst
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.view import AttemptView, JobView, Query
 from limpet.core.limits.depth import queue_draining
 from limpet.stores.base import Examines, Joins, Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers
-GATE_KINDS: Final = ("all", "breaker:", "limit:", "queue:", "task:")
+GATE_KINDS: Final = ("all", "limit:", "queue:", "task:")  # beside breakers
 
 
 def joining(store: Store, to: Literal["enqueue", "complete a job"]) -> Joins:
@@ -69,8 +69,9 @@ async def gate_of(store: Store, key: str) -> Gate | None:
 
 
 async def all_gates(store: Store) -> list[Gate]:
-    """The gates of every kind, by kind and key, at most MOST_GATES of each: many keys hide no queue and no task."""
-    return [gate for kind in GATE_KINDS for gate in await store.gates(kind)]
+    """The gates of every kind, at most MOST_GATES of each: many keys hide no queue, no task and no open breaker."""
+    others = [gate for kind in GATE_KINDS for gate in await store.gates(kind)]
+    return [*await store.gates("breaker:", worst_first=WorstFirst(MOST_GATES)), *others]
 
 
 async def refuse_draining(store: Store, *lanes: Lane) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
@@ -305,8 +305,14 @@ class Store(Protocol):
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         """Pause, resume, drain, hold, limit, trip or reset; wakes lanes that can run now."""
 
-    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
-        """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key."""
+    async def gates(
+        self, prefix: str = "", *, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None
+    ) -> list[Gate]:
+        """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key.
+
+        With `worst_first` a page of breakers, and of other gates that are open as one, whose key begins with `prefix`:
+        what is open comes first. It costs what is on the page, however many there are.
+        """
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         """Write a named record; with `expect`, only over that version (0 = not there), else None.

@@ -90,7 +90,8 @@ FAULTS: Final = {
     "the gates of a lane are not those it names": """
         SELECT coalesce(g.gate, k.gate), coalesce(g.lane, k.id) FROM lp.lane_gate AS g FULL JOIN (
           SELECT DISTINCT l.id, u.gate FROM lp.lane AS l
-          CROSS JOIN LATERAL unnest(l.class_gates[4:] || l.lane_gates) AS u (gate)
+          CROSS JOIN LATERAL (SELECT convert_from(l.body, 'UTF8')::jsonb ->> 'breaker_key') AS d (key)
+          CROSS JOIN LATERAL unnest(l.class_gates[4:] || array_remove(l.lane_gates, 'breaker:' || d.key)) AS u (gate)
         ) AS k ON k.gate = g.gate AND k.id = g.lane WHERE g.gate IS NULL OR k.gate IS NULL""",
     # -- the floor
     "a post counts as filed": """

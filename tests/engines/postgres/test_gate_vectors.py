@@ -86,7 +86,7 @@ BEGIN
         lp.gate_room(v_before, v_now), lp.gate_tokens(v_before, v_now), v_passed,
         lp.gate_is_blank(v_before, v_now),
         array_to_json(
-          array_remove(ARRAY(SELECT (lp.gate_taken(v_before, c::int, v_now) - 4) FROM unnest(v_costs) AS c), NULL)
+          array_remove(ARRAY(SELECT (lp.gate_taken(v_before, c::int, v_now) - 5 - 4) FROM unnest(v_costs) AS c), NULL)
         ),
         lp.gate_opens_at(v_gate, v_now)
       );

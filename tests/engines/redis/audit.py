@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from limpet.core.gate import Charge, Gate
+from limpet.core.gate import Charge, Gate, rank
 from limpet.core.jobs.state import State
 from limpet.core.limits.account import Running, accounts
 from limpet.stores.packed import Extra
@@ -273,6 +273,8 @@ class Audit:
         self.same("drains", set(self.all.get(b"dr", ())), {gate.key.encode() for gate in gates if gate.draining})
         bounded = {gate.key.encode() for gate in gates if gate.rule.depth or gate.rule.tenant_depth}
         self.same("queues with a depth", set(self.all.get(b"dp", ())), bounded)
+        ranked = {f"{place}{gate.key}".encode() for gate in gates if (place := rank(gate)) is not None}
+        self.same("breakers, worst first", set(self.hash(b"bk")), ranked)
 
     def dependencies(self) -> None:
         open_pairs = set()

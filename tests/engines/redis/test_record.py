@@ -227,5 +227,5 @@ def test_a_lane_is_stored_with_what_scripts_ask_first(lane: Lane, flags: int) ->
     assert value[:24] == id8(lane.kind) + id8(lane.member) + id8(lane.ring)
     assert (value[24], value[25]) == (lane.priority, flags)
     body = msgspec.msgpack.decode(class_value(lane))
-    ruled = [list(lane.limits), lane.breaker, bool(lane.keys)]
+    ruled = [list(lane.limits), lane.breaker, lane.keyed]
     assert body == [lane.queue, lane.task, list(lane.needs), *ruled, lane.task_scope]

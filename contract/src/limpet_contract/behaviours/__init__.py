@@ -32,6 +32,7 @@ from limpet_contract.behaviours.hooks import TestHooks, TestHooksOfOthersEnds
 from limpet_contract.behaviours.housekeeping import TestLife, TestLogs, TestPrune
 from limpet_contract.behaviours.identity import TestIdentity
 from limpet_contract.behaviours.joins import TestWideJoins
+from limpet_contract.behaviours.keyed_breakers import TestBreakerByKey, TestBreakersByKeyByHand, TestProbeByKey
 from limpet_contract.behaviours.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from limpet_contract.behaviours.limits import TestConcurrency
 from limpet_contract.behaviours.losses import TestLosses
@@ -61,6 +62,8 @@ __all__ = [
     "TestBeats",
     "TestBreaker",
     "TestBreakerByHand",
+    "TestBreakerByKey",
+    "TestBreakersByKeyByHand",
     "TestBudget",
     "TestCancel",
     "TestClaim",
@@ -98,6 +101,7 @@ __all__ = [
     "TestOrder",
     "TestPause",
     "TestProbe",
+    "TestProbeByKey",
     "TestPrune",
     "TestPushBack",
     "TestRate",

@@ -15,4 +15,4 @@ def may_shut(lane: Lane, transition: Transition) -> str | None:
         return effect.gate
     if lane.breaker is None or effect.verdict != "failed" or awaits_commit(transition):
         return None
-    return f"breaker:{lane.breaker}"
+    return f"breaker:{lane.breaker_key or lane.breaker}"

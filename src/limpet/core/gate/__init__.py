@@ -7,7 +7,21 @@ against each of them.
 
 from __future__ import annotations
 
-from limpet.core.gate.breaker import counted, cut_off, learn, reset, trip
+from limpet.core.gate.breaker import (
+    CLOSED,
+    COUNTING,
+    OPEN,
+    WorstFirst,
+    by_key,
+    counted,
+    cut_off,
+    learn,
+    rank,
+    rank_key,
+    reset,
+    trip,
+    under_own,
+)
 from limpet.core.gate.bucket import tokens
 from limpet.core.gate.budget import budget_left, falls_short, stop_waiting
 from limpet.core.gate.gate import (
@@ -31,6 +45,7 @@ from limpet.core.gate.record import (
     FOREVER_MS,
     FULL_PACE,
     MOST,
+    MOST_BREAKERS,
     UNLIMITED,
     BreakerRule,
     Charge,
@@ -44,10 +59,14 @@ from limpet.core.gate.slots import RAMP_JOBS, max_concurrency, slots, tightest
 from limpet.core.gate.stop import hold
 
 __all__ = [
+    "CLOSED",
+    "COUNTING",
     "FOREVER_MS",
     "FULL_PACE",
     "MOST",
+    "MOST_BREAKERS",
     "NOTHING",
+    "OPEN",
     "RAMP_JOBS",
     "RAMP_MS",
     "UNLIMITED",
@@ -58,9 +77,11 @@ __all__ = [
     "GateRule",
     "Pause",
     "Verdict",
+    "WorstFirst",
     "admits",
     "apply_change",
     "budget_left",
+    "by_key",
     "charge",
     "counted",
     "cut_off",
@@ -77,6 +98,8 @@ __all__ = [
     "opens_sooner",
     "pace",
     "push_back",
+    "rank",
+    "rank_key",
     "reported_cost",
     "reset",
     "returned_us",
@@ -86,4 +109,5 @@ __all__ = [
     "tightest",
     "tokens",
     "trip",
+    "under_own",
 ]

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.gate.record import FOREVER_MS, UNLIMITED, BreakerRule, Gate, Verdict
+from limpet.core.gate.record import FOREVER_MS, UNLIMITED, BreakerRule, Charge, Gate, GateRule, Verdict
+
+OPEN, COUNTING, CLOSED = range(3)  # the ranks of breakers in a list
+
+
+class WorstFirst(Struct, frozen=True):
+    """A page of all breakers, and of other gates that are open as one: what is open comes first, then by key."""
+
+    limit: int = 100
+    after: tuple[int, str] = (OPEN, "")  # the place of the last one on the page before (rank_key)
+
+    def ranges(self) -> Iterator[tuple[int, str]]:
+        """The ranks that are left, each with the key behind which the page begins."""
+        first, key = self.after
+        for place in range(first, CLOSED + 1):
+            yield place, key if place == first else ""
+
 
 # Of the half-window before the current one, both in one number below 2^53: its calls, and 20 bits of its failures.
 _MOST_CALLS: Final = (1 << 32) - 1
@@ -91,6 +109,49 @@ def remembers(gate: Gate, now_ms: int) -> bool:
     if rule.rate is not None:
         return gate.calls[1] > 0 and now_ms // max(1, rule.within_ms // 2) <= gate.calls[0] + 1
     return any(at > now_ms - rule.within_ms for at in gate.failed_at_ms)
+
+
+def under_own(gate: Gate | None, key: str, own: Gate | None) -> Gate | None:
+    """The breaker of a key with the numbers of its task's own; None when neither is there.
+
+    It has a record only while it is open or has counted something. An operator's numbers stay.
+    """
+    if own is None or own.rule.breaker is None:
+        return gate
+    if gate is None:
+        return Gate(GateRule(key, breaker=own.rule.breaker))
+    if not gate.declared or gate.rule.breaker == own.rule.breaker:
+        return gate
+    return replace(gate, rule=replace(gate.rule, breaker=own.rule.breaker))
+
+
+def by_key(charges: Iterable[Charge], own: str, key: str) -> list[Charge]:
+    """The charges of a job under a breaker by key: what it does counts there, and not at its task's own breaker.
+
+    But a probe, of either of the two, teaches the gate that let it through, and no other.
+    """
+    probes, others, ruled = list[Charge](), list[Charge](), False
+    for each in charges:
+        if each.gate not in (own, key):
+            others.append(each)
+        elif each.probe:
+            probes.append(replace(each, own=own) if each.gate == key else each)
+        ruled = ruled or each.gate in (own, key)
+    return [*others, *(probes or ([Charge(key, own=own)] if ruled else []))]
+
+
+def rank(gate: Gate) -> int | None:
+    """Where a list of breakers has this gate, worst first; None when it is none, and not open as one."""
+    if gate.open_until_ms:
+        return OPEN
+    if not gate.key.startswith("breaker:"):
+        return None
+    return COUNTING if gate.failed_at_ms or gate.calls[1] else CLOSED
+
+
+def rank_key(gate: Gate) -> tuple[int, str]:
+    """Its place in such a list."""
+    return (CLOSED if (place := rank(gate)) is None else place), gate.key
 
 
 def end_probe(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:

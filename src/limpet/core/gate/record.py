@@ -13,6 +13,7 @@ FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSO
 # one that has come so far gets nothing back; as an instant in microseconds it lies in the year 2255.
 MOST: Final = (1 << 53) - 1
 UNLIMITED: Final = 1 << 30  # the room of a gate that stops nothing
+MOST_BREAKERS: Final = 100_000  # that a store keeps, before further keys count at their tasks' own breakers
 FULL_PACE: Final = 1_000  # the pace of a gate that was not slowed down; paces are thousandths of it
 
 Verdict = Literal["ok", "failed", "neutral"]
@@ -98,6 +99,7 @@ class Charge(Struct, frozen=True, array_like=True):
     slot: bool = False
     cost: int = 0
     probe: bool = False
+    own: str = ""  # of a breaker by key: the task's own, whose numbers it has
 
 
 class GateChange(Struct, frozen=True):

@@ -45,7 +45,8 @@ class Lane(Struct, frozen=True, dict=True):
     """The finest class of jobs that become eligible together; each lane is one FIFO.
 
     `limits` are keys that every job of the task shares, so they stop the whole class;
-    `keys` come from templates such as "customer:{customer}", so they stop this lane alone.
+    `keys` come from templates such as "customer:{customer}", so they stop this lane alone. So does a breaker by key,
+    `breaker_key`: `breaker` is then the task's own, whose numbers it has.
     `scope` is the one name that stands for all names of a renamed task: its gate and its unique keys go by it.
     """
 
@@ -58,6 +59,7 @@ class Lane(Struct, frozen=True, dict=True):
     keys: tuple[str, ...] = ()
     breaker: str | None = None
     scope: str | None = None  # None: the task has no other name
+    breaker_key: str | None = None
 
     @cached_property
     def task_scope(self) -> str:
@@ -72,7 +74,7 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> int:
         """Identifies the lane's class: what a worker can or cannot serve, and what stops it as a whole."""
-        limited = (self.limits, self.breaker, bool(self.keys))
+        limited = (self.limits, self.breaker, self.keyed)
         return stable_hash(("class", self.queue, self.task, self.scope, self.needs, *limited))
 
     @cached_property
@@ -81,7 +83,7 @@ class Lane(Struct, frozen=True, dict=True):
         who: object = "no tenant"
         if self.tenant is not None:
             who = ("tenant", self.tenant)
-        elif self.keys:
+        elif self.keyed:
             who = ("lane", self.id)
         return stable_hash(("member", self.queue, self.priority, who))
 
@@ -100,8 +102,19 @@ class Lane(Struct, frozen=True, dict=True):
 
     @cached_property
     def lane_gates(self) -> tuple[str, ...]:
-        """The gates that stop only this lane."""
-        return tuple(f"limit:{key}" for key in self.keys)
+        """The gates that stop only this lane; a breaker comes last."""
+        limits = tuple(f"limit:{key}" for key in self.keys)
+        return limits if self.breaker_key is None else (*limits, f"breaker:{self.breaker_key}")
+
+    @cached_property
+    def lasting_gates(self) -> tuple[str, ...]:
+        """The limits and breakers of this lane that are known while it is stored: all but a breaker by key."""
+        return (*self.class_gates[3:], *(f"limit:{key}" for key in self.keys))
+
+    @property
+    def keyed(self) -> bool:
+        """True when a gate stops this lane alone."""
+        return bool(self.keys) or self.breaker_key is not None
 
     @cached_property
     def limited(self) -> bool:

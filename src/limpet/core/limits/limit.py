@@ -189,9 +189,13 @@ class Breaker:
     """Cuts a failing dependency off: opens after `failures` within `within` seconds, then probes with one job.
 
     A success between them resets the count; with `rate` it is the share of failed calls that counts instead.
+    A name with a job's arguments in it, such as "webhook:{customer}", cuts off each of them by itself. The task has a
+    breaker of its own then, too, which stops all of them.
 
     >>> Breaker(failures=3).rule("email.send").key
     'breaker:email.send'
+    >>> Breaker("webhook:{customer}").filled("hook", {"customer": "acme"})
+    'webhook:acme'
     """
 
     name: str | None = None
@@ -201,6 +205,7 @@ class Breaker:
     probe_after: Duration | None = None
     rate: float | None = None
     min_calls: int = 20
+    template: Template | None = field(init=False, repr=False, compare=False)
     _rule: BreakerRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -214,7 +219,7 @@ class Breaker:
         share = isinstance(self.rate, int | float) and not isinstance(self.rate, bool) and 0 < self.rate <= 1
         if self.rate is not None and not share:
             raise InvalidOption(f"Breaker(rate={self.rate!r}) is not a share", fix="use 0.5 for half of the calls")
-        self._check_name()
+        object.__setattr__(self, "template", self._read_name())
         within_ms = to_ms(self.within, what="Breaker(within)")
         if not within_ms:
             raise InvalidOption(f"Breaker(within={self.within!r}) never opens", fix="use a second or more")
@@ -242,35 +247,42 @@ class Breaker:
             "probe_after": rule.probe_after_ms / 1000,
             "rate": rule.rate,
             "min_calls": rule.min_calls,
+            "template": Template(name),
             "_rule": rule,
         }
         for field_name, value in known.items():
             object.__setattr__(made, field_name, value)
         return made
 
-    def _check_name(self) -> None:
+    @property
+    def keyed(self) -> bool:
+        """True when its name differs from job to job."""
+        return self.template is not None and not self.template.constant
+
+    def _read_name(self) -> Template | None:
         name: object = self.name  # a caller may not have asked a type checker
         if name is None:
-            return
+            return None
         if not isinstance(name, str) or not name:
             raise InvalidOption(
                 f"the name of a Breaker must be text, got {name!r}",
                 fix='name what fails, such as "smtp"; or leave it out',
             )
-        if "{" in name:
-            raise InvalidOption(
-                f"Breaker(name={name!r:.80}) would be one for all jobs: the name of a breaker cannot be a template",
-                fix="use a fixed name; a Limit has one key for each customer",
-            )
         if len(name) > MAX_KEY_CHARS or not is_storable(name):
             raise InvalidOption(
                 f"Breaker(name={name!r:.80}) cannot be kept", fix=f"use at most {MAX_KEY_CHARS} printable characters"
             )
+        return Template(name)
 
     def key(self, task: str) -> str:
-        """Its name: the one given, else the task's."""
-        return self.name or task
+        """The name of the breaker that stops all jobs of the task: the one given, if that is the same for all."""
+        return task if self.template is None or self.keyed else self.template.fill({"task": task})
+
+    def filled(self, task: str, values: Mapping[str, object]) -> str | None:
+        """The name of the breaker that stops this job and its like; None when no other than the one of `key` does."""
+        name = self.template.fill(values) if self.keyed and self.template is not None else ""
+        return name if name not in ("", self.key(task)) else None
 
     def rule(self, task: str) -> GateRule:
-        """The gate of this breaker when `task` declares it."""
+        """The gate of the breaker that stops all jobs of the task; those by key have its numbers."""
         return GateRule(f"breaker:{self.key(task)}", breaker=self._rule)

@@ -156,7 +156,7 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
             result=content(view.result),
             needs=view.lane.needs,
             limits=(*view.lane.limits, *view.lane.keys),
-            breaker=view.lane.breaker,
+            breaker=view.lane.breaker_key or view.lane.breaker,
             unique=view.unique,
             after=tuple(map(id_text, view.after)),
             if_parent_fails=view.if_parent_fails,

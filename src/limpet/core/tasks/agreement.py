@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from limpet.core.errors import InvalidTask
 from limpet.core.gate import GateRule
 from limpet.core.limits.budget import Budget
@@ -59,7 +61,10 @@ def _said_by(spec: TaskSpec) -> Iterator[Said]:
         for rule in ceiling.rules(ceiling.template.shape(spec.scope)):
             yield Said(spec.name, rule, ceiling)
     if spec.breaker is not None:
-        yield Said(spec.name, spec.breaker.rule(spec.scope), spec.breaker)
+        rule, template = spec.breaker.rule(spec.scope), spec.breaker.template
+        yield Said(spec.name, rule, spec.breaker)
+        if spec.breaker.keyed and template is not None:
+            yield Said(spec.name, replace(rule, key=f"breaker:{template.shape(spec.scope)}"), spec.breaker)
 
 
 def _words(one: Limit | Budget | Breaker, beside: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as replace_rule
 
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import PRIORITIES, OnDuplicate, Policy
@@ -22,6 +23,7 @@ from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.task import TaskSpec
+from limpet.core.tasks.template import Template
 
 KIND: Final = "task"
 
@@ -58,6 +60,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     limits: tuple[DeclaredLimit, ...] = ()
     budgets: tuple[DeclaredBudget, ...] = ()
     breaker: GateRule | None = None
+    breaker_key: str | None = None  # its template, where the name differs from job to job
     ceiling: GateRule | None = None  # of its queue as a whole
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -90,6 +93,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             limits=tuple(map(DeclaredLimit.of, spec.limits)),
             budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.scope),
+            breaker_key=spec.breaker.name if spec.breaker is not None and spec.breaker.keyed else None,
             ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
             needs=spec.needs,
             tags=spec.tags,
@@ -121,7 +125,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             tenant=self.tenant,
             limits=tuple(one.limit() for one in self.limits),
             budgets=tuple(one.budget() for one in self.budgets),
-            breaker=_breaker(self.breaker),
+            breaker=_breaker(self.breaker, self.breaker_key),
             queues={} if self.ceiling is None else {self.queue: Queue.published(self.ceiling)},
             needs=self.needs,
             tags=self.tags,
@@ -145,6 +149,15 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
         keys = [f"queue:{self.queue}", f"task:{self.scope}", "all", *(rule.key for rule in self.constant_rules())]
         return any(limit.concurrency == 1 for limit in self.limits) or not {*ones}.isdisjoint(keys)
 
+    def breaker_rule(self, gate: str) -> GateRule | None:
+        """What it says of this breaker: its own, or one by a key that its template may make."""
+        if self.breaker is None or gate == self.breaker.key:
+            return self.breaker
+        kind, _, key = gate.partition(":")
+        if self.breaker_key is None or kind != "breaker" or not Template(self.breaker_key).made(key):
+            return None
+        return replace_rule(self.breaker, key=gate)
+
     def constant_rules(self) -> Iterator[GateRule]:
         """The gates whose keys are the same for every job of the task."""
         for ceiling in self.spec().ceilings:
@@ -161,7 +174,8 @@ def read_declaration(control: Control) -> Declaration | None:
         return None
 
 
-def _breaker(gate: GateRule | None) -> Breaker | None:
+def _breaker(gate: GateRule | None, template: str | None) -> Breaker | None:
     if gate is None or gate.breaker is None:
         return None
-    return Breaker.published(gate.key.removeprefix("breaker:"), gate.breaker)
+    constant = gate.key.removeprefix("breaker:").replace("{", "{{").replace("}", "}}")
+    return Breaker.published(template or constant, gate.breaker)

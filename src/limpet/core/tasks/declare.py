@@ -190,12 +190,14 @@ def tenant_of(tenant: TenantOption, signature: Signature) -> TenantOption:
     return tenant
 
 
-def breaker_of(breaker: Breaker | bool | None) -> Breaker | None:
-    """True is a breaker with the default numbers, named after the task."""
+def breaker_of(breaker: Breaker | bool | None, signature: Signature) -> Breaker | None:
+    """True is a breaker with the default numbers, named after the task. A template fits the parameters."""
     if breaker is None or isinstance(breaker, bool):
         return Breaker() if breaker else None
     if not isinstance(breaker, Breaker):
         raise InvalidOption(f"breaker={breaker!r} is not a Breaker", fix="pass Breaker(...) or True")
+    if breaker.template is not None:
+        breaker.template.check(signature.parameters)
     return breaker
 
 

@@ -25,24 +25,33 @@ def lane_of(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tupl
     priority = spec.priority if options.priority is None else options.priority
     tenant = _tenant(spec, values) if options.tenant is None else options.tenant
     keys: tuple[str, ...] = ()
-    ceilings = spec.ceilings
-    if ceilings:
+    breaker_key = None
+    ceilings, breaker = spec.ceilings, spec.breaker
+    keyed = breaker is not None and breaker.keyed
+    if ceilings or keyed:
         places = {"task": spec.scope, "queue": queue, "tenant": tenant}
         seen = {**places, **spec.signature.defaults, **values}
         keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
-    known = (queue, priority, tenant, options.needs, keys)
+        breaker_key = breaker.filled(spec.scope, seen) if breaker is not None and keyed else None
+    known = (queue, priority, tenant, options.needs, keys, breaker_key)
     found = spec.lanes.get(known)
     if found is None:
         if len(spec.lanes) >= CACHED:
             spec.lanes.clear()
-        found = spec.lanes[known] = new_lane(spec, queue, priority, tenant, options.needs, keys)
+        found = spec.lanes[known] = new_lane(spec, queue, priority, tenant, options.needs, keys, breaker_key)
     return found
 
 
 def new_lane(
-    spec: TaskSpec, queue: str, priority: int, tenant: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
+    spec: TaskSpec,
+    queue: str,
+    priority: int,
+    tenant: str | None,
+    needs: tuple[str, ...],
+    keys: tuple[str, ...],
+    breaker_key: str | None = None,
 ) -> tuple[Lane, tuple[GateRule, ...]]:
-    """The lane with these keys of the task's limits and budgets, in their order."""
+    """The lane with these keys of the task's limits and budgets, in their order, and of its breaker."""
     rules: list[GateRule] = []
     fixed: list[str] = []
     keyed: list[str] = []
@@ -68,6 +77,7 @@ def new_lane(
         keys=tuple(keyed),
         breaker=breaker,
         scope=None if spec.scope == spec.name else spec.scope,
+        breaker_key=breaker_key,
     )
     return lane, tuple(rules)
 

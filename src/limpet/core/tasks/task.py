@@ -108,7 +108,8 @@ class TaskSpec:
             self.templates["tenant"] = Template(f"{{{self.tenant}}}")
         if isinstance(self.unique, str):
             self.templates["unique"] = Template(self.unique)
-        varies = self.tenant or self.unique or any(not limit.template.constant for limit in self.ceilings)
+        keyed = self.breaker is not None and self.breaker.keyed
+        varies = self.tenant or self.unique or keyed or any(not limit.template.constant for limit in self.ceilings)
         if not varies and not self.tags and self.cost == ONE:
             object.__setattr__(self, "_plain", lane_of(self, {}, PLAIN))
 
@@ -153,7 +154,7 @@ class TaskSpec:
             tenant=tenant_of(options.get("tenant"), signature),
             limits=limits,
             budgets=budgets,
-            breaker=breaker_of(options.get("breaker")),
+            breaker=breaker_of(options.get("breaker"), signature),
             needs=checked_names(options.get("needs", ()), what="needs"),
             tags=checked_names(options.get("tags", ()), what="tags"),
             unique=unique_option(options, signature),
@@ -205,7 +206,8 @@ class TaskSpec:
     def pattern(self) -> Lane:
         """Where its jobs queue, with what depends on their arguments as it is written."""
         keys = (one.template.fill({"task": self.scope}) if one.template.constant else one.key for one in self.ceilings)
-        return new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
+        breaker_key = self.breaker.name if self.breaker is not None and self.breaker.keyed else None
+        return new_lane(self, self.queue, self.priority, None, (), tuple(keys), breaker_key)[0]
 
     def must_stop(self, together: int) -> bool:
         """Whether a handler stops before its lease may be lost, if `together` jobs may run at once (0: any)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.limits.account import Account, Running, accounts
 from limpet.stores.postgres.wire import clean, clean_json
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CHANGE: Final = "SELECT * FROM lp.change_gates_1(%b::jsonb, %b::text, %b::bigint)"
 GATES: Final = "SELECT lp.gates_1(%b::text)"
+WORST_FIRST: Final = "SELECT lp.gates_worst_first_1(%b::text, %b::integer[], %b::text[], %b::integer)"
 GATES_OF: Final = "SELECT lp.gates_of_keys_1(%b::text[])"
 ACCOUNTS: Final = "SELECT * FROM lp.accounts_1()"
 
@@ -35,6 +36,14 @@ async def change_gates(client: Client, changes: Sequence[GateChange], now_ms: in
 async def gates(client: Client, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     (answer,) = await client.row(GATES, (clean(prefix),), verb="gates")
+    return _gates(answer)
+
+
+async def ranked(client: Client, prefix: str, page: WorstFirst) -> list[Gate]:
+    """A page of breakers whose key begins with `prefix`, worst first."""
+    ranks, after = zip(*page.ranges(), strict=True)
+    values = (clean(prefix), ranks, [clean(key) for key in after], page.limit)
+    (answer,) = await client.row(WORST_FIRST, values, verb="gates")
     return _gates(answer)
 
 

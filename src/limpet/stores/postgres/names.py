@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from limpet.core.endings.effect import BLANK, COUNT, MADE, SESSION, STOPPED
-from limpet.core.gate import FOREVER_MS, FULL_PACE, MOST, RAMP_JOBS, UNLIMITED
+from limpet.core.gate import CLOSED, COUNTING, FOREVER_MS, FULL_PACE, MOST, MOST_BREAKERS, OPEN, RAMP_JOBS, UNLIMITED
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES
 from limpet.core.jobs.state import STATES
@@ -50,8 +50,12 @@ NAMES: Final[dict[str, int]] = {
     # What a failed parent means to its child, and a held key to a new job.
     **_numbered("IF_FAILED_CANCEL IF_FAILED_RUN IF_FAILED_WAIT"),
     **_numbered("EXISTING REPLACE DEBOUNCE"),
+    # Where a list of breakers has a gate.
+    "BREAKER_OPEN": OPEN,
+    "BREAKER_COUNTING": COUNTING,
+    "BREAKER_CLOSED": CLOSED,
     # Where a charge of `running.charged` has what.
-    **_numbered("CHARGE_GATE CHARGE_SLOT CHARGE_COST CHARGE_PROBE CHARGE_CONCURRENCY"),
+    **_numbered("CHARGE_GATE CHARGE_SLOT CHARGE_COST CHARGE_PROBE CHARGE_OWN CHARGE_CONCURRENCY"),
     # Answers of verbs, by job.
     **_numbered("CANCEL_CANCELLED CANCEL_CANCELLING CANCEL_FINISHED CANCEL_GONE CANCEL_BEFORE"),
     **_numbered("RETRY_RETRIED RETRY_UNIQUE_HELD RETRY_NOT_DEAD RETRY_GONE"),
@@ -71,6 +75,7 @@ NAMES: Final[dict[str, int]] = {
     "LEAST_URGENT": LEAST_URGENT,
     "UNLIMITED": UNLIMITED,
     "MOST": MOST,
+    "MOST_BREAKERS": MOST_BREAKERS,
     "FULL_PACE": FULL_PACE,
     "RAMP_JOBS": RAMP_JOBS,
     "FOREVER_MS": FOREVER_MS,

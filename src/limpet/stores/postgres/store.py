@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal
 from limpet.core.jobs.repair import Difference
@@ -241,7 +241,11 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(await self._client(), changes, now_ms)
 
-    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+    async def gates(
+        self, prefix: str = "", *, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None
+    ) -> list[Gate]:
+        if worst_first is not None:
+            return await gates.ranked(await self._client(), prefix, worst_first)
         if keys is None:
             return await gates.gates(await self._client(), prefix)
         return await gates.gates_of(await self._client(), keys)

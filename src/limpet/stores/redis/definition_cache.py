@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
 _decode_lane = msgspec.msgpack.Decoder(
-    tuple[str, str, int, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], str | None, str | None]
+    tuple[
+        str, str, int, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], str | None, str | None, str | None
+    ]
 ).decode
 
 
 def lane_value(lane: Lane) -> bytes:
     """The stored form of a lane."""
-    keyed = bool(lane.keys)
+    keyed = lane.keyed
     has_tenant = lane.tenant is not None
     flags = keyed * KEYED + lane.limited * LIMITED + (keyed and has_tenant) * MULTI + has_tenant * TENANT
     ids = id8(lane.kind) + id8(lane.member) + id8(lane.ring)
@@ -34,7 +36,8 @@ def lane_value(lane: Lane) -> bytes:
 
 def class_value(lane: Lane) -> bytes:
     """The stored form of a lane's class."""
-    return _encode((lane.queue, lane.task, lane.needs, lane.limits, lane.breaker, bool(lane.keys), lane.task_scope))
+    ruled = (lane.limits, lane.breaker, lane.keyed)
+    return _encode((lane.queue, lane.task, lane.needs, *ruled, lane.task_scope))
 
 
 def lane_of(value: bytes) -> Lane:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from limpet.core.gate import CLOSED, COUNTING, MOST_BREAKERS, OPEN
 from limpet.core.jobs.state import State
 from limpet.stores import waiters
 from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
@@ -125,11 +126,11 @@ PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that sa
 PACKED: Final = Row(("cost", "tags", "meta", "flow", "unique", "if_parent_fails", "unique_states", "costs"))
 CLASS: Final = Row(("queue", "task", "needs", "limits", "breaker", "keyed", "scope"))
 DEFINITION: Final = Row(
-    ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "scope")
+    ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "scope", "breaker_key")
 )  # of a lane
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
 LEASE: Final = Row(("session", "left"))
-CHARGE: Final = Row(("gate", "slot", "cost", "probe"))
+CHARGE: Final = Row(("gate", "slot", "cost", "probe", "own"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
 WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
 HOOK: Final = Row(("states", "tasks", "queues", "lane", "definition", "class", "policy"))  # its states by their codes
@@ -221,6 +222,10 @@ VALUES: Final[dict[str, int | str]] = {
     "BUCKET_BYTES": BUCKET_BYTES,
     "SLOTS": SLOTS,
     "NEVER": LAST_MS,
+    "MOST_BREAKERS": MOST_BREAKERS,
+    "OPEN": OPEN,
+    "COUNTING": COUNTING,
+    "CLOSED": CLOSED,
     "LANE_ACTIVE": LANE_ACTIVE,
     "LANE_WAITS": LANE_WAITS,
     "TIMER_LEVEL": TIMER_LEVEL,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
+from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause, WorstFirst
 from limpet.core.limits.account import Account, accounts
 from limpet.stores.redis.fields import HOLD
 from limpet.stores.redis.keys import K
@@ -44,6 +44,21 @@ async def gates(client: Client, key: bytes, prefix: str) -> list[Gate]:
         if cursor == b"0":
             break
     return [gate_or_shut(name, body) for name, body in sorted(found.items())[:MOST_GATES]]
+
+
+async def ranked(client: Client, key: bytes, prefix: str, page: WorstFirst) -> list[Gate]:
+    """A page of breakers whose key begins with `prefix`, worst first."""
+    found: list[Gate] = []
+    for rank, after in page.ranges():
+        if len(found) == page.limit:
+            break
+        start = f"({rank}{after}" if after >= prefix and after else f"[{rank}{prefix}"
+        end = f"({rank}{prefix}".encode() + b"\xff"
+        ask = ("ZRANGEBYLEX", K.breakers.under(key), start, end, "LIMIT", 0, page.limit - len(found))
+        names = [name.decode()[1:] for name in await client.call("gates", *ask)]
+        if names:
+            found += sorted(await gates_of(client, key, names), key=lambda gate: gate.key)
+    return found
 
 
 async def gates_of(client: Client, key: bytes, keys: Sequence[str]) -> list[Gate]:

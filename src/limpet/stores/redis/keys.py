@@ -152,6 +152,12 @@ class K:
         "W:", "sorted set", "lane that waits, by priority and turn", "the gate opens", per="class and gate"
     )
     waiting_classes = Key("WC:", "set", "class with a lane that waits", "its last lane is woken", per="gate")
+    breakers = Key(
+        "bk",
+        "sorted set",
+        "breaker, or gate that is open as one, behind its rank: 0 open, 1 counting, 2 closed",
+        "with the gate, or when it is closed and no breaker",
+    )
     draining = Key("dr", "set", "gate that drains", "the drain ends")
     bounded = Key("dp", "set", "gate of a queue with a depth", "the rule ends")
 

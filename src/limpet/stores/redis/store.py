@@ -7,7 +7,7 @@ from typing import Literal
 
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import StoreFull
-from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
@@ -199,7 +199,11 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._client, self._key, changes, now_ms)
 
-    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+    async def gates(
+        self, prefix: str = "", *, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None
+    ) -> list[Gate]:
+        if worst_first is not None:
+            return await gates.ranked(self._client, self._key, prefix, worst_first)
         if keys is None:
             return await gates.gates(self._client, self._key, prefix)
         return await gates.gates_of(self._client, self._key, keys)

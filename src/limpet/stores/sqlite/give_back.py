@@ -8,7 +8,19 @@ from collections.abc import Mapping
 import msgspec
 
 from limpet.core.endings.effect import Effect, actual_cost
-from limpet.core.gate import FOREVER_MS, Charge, cut_off, give_back, is_shut, push_back, returned_us
+from limpet.core.gate import (
+    FOREVER_MS,
+    Charge,
+    Gate,
+    Verdict,
+    cut_off,
+    give_back,
+    is_shut,
+    learn,
+    push_back,
+    returned_us,
+    under_own,
+)
 from limpet.stores.sqlite.tx import Tx
 
 _decode_charges = msgspec.json.Decoder(list[Charge]).decode
@@ -42,7 +54,7 @@ class GivingBack:
         failed_at = []
         spent = self.spent.get(id, {})
         for taken in charges_of(charged):
-            gate = self.tx.gate(taken.gate)
+            gate = self._ruling(taken, effect.verdict)
             if gate is None:
                 continue
             if effect.verdict == "failed" and (taken.probe or gate.rule.breaker is not None):
@@ -63,6 +75,18 @@ class GivingBack:
             returned[claimed_ms] += returned_us(gate, taken, actual, claimed_ms)
             self.tx.put_gate(after)
         return failed_at
+
+    def _ruling(self, taken: Charge, verdict: Verdict) -> Gate | None:
+        """The gate where a charge counts: for a breaker by key without a record its task's own, unless it gets one."""
+        found = self.tx.gate(taken.gate)
+        if not taken.own:
+            return found
+        own = self.tx.gate(taken.own)
+        gate = under_own(found, taken.gate, own)
+        if found is not None or gate is None:
+            return gate
+        is_news = learn(gate, verdict, self.tx.now_ms) is not gate
+        return gate if is_news and self.tx.has_room_for_a_breaker() else own
 
     def shut_of(self, keys: list[str]) -> tuple[str, ...]:
         """Those of these gates that are shut now."""

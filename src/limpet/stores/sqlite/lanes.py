@@ -26,7 +26,7 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
             place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority)
             names = (lane.queue, lane.task, lane.task_scope, lane.tenant)
             tx.run("lane_insert", (*place, *names, _encode(lane)))
-            tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
+            tx.many("lane_gate_insert", [(key, lane.id) for key in lane.lasting_gates])
 
 
 def activate(tx: Tx, lane: Lane, count: int) -> None:

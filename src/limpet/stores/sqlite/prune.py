@@ -15,6 +15,7 @@ from limpet.stores.sqlite.tx import DEAD, DISCARDED, KIDS, SUCCEEDED, Tx, gate_o
 
 REMEMBER_MS = 600_000  # an enqueue repeated this long after its job is gone is still the same job
 RECEIPT_MS = 3_600_000
+GATES, GATES_AT_ONCE = "gates", 1_000  # the walk over gates, and how many of them one step looks at
 
 
 def discard(tx: Tx, ids: Sequence[bytes]) -> int:
@@ -114,16 +115,32 @@ def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
     for lane_id, member in tx.rows("empty_lanes", (limit,)):
         _drop_lane(tx, lane_id, member)
         removed += 1
-    for key, body in tx.rows("unused_gates", (limit,)):
-        if is_blank(gate_or_shut(key, body), tx.now_ms):
+    return removed + _forget_gates(tx, limit)
+
+
+def _forget_gates(tx: Tx, limit: int) -> int:
+    """Limits and breakers that rule no lane and remember nothing; some are looked at, and the next time others."""
+    row = tx.row("control_value", (WALK, GATES))
+    begin = at = "" if row is None else row[0].decode()
+    removed = 0
+    found = tx.rows("gates_from", (at, GATES_AT_ONCE)) if limit else []
+    for key, body, in_use in found:
+        if removed == limit:
+            break
+        at = key
+        if not in_use and key.startswith(("limit:", "breaker:")) and is_blank(gate_or_shut(key, body), tx.now_ms):
             removed += tx.run("gate_drop", (key,))
+    if limit and len(found) < GATES_AT_ONCE and removed < limit:
+        at = ""  # that was the last: begin again
+    if at != begin:
+        put_control(tx, Control(WALK, GATES, at.encode()), None)
     return removed
 
 
 def _drop_lane(tx: Tx, lane_id: int, member: int) -> None:
-    for (key,) in tx.rows("gates_of_lane", (lane_id,)):
-        tx.touch_gate(key)  # the lane may have been woken for a free place: the next one that waits gets it
     lane = tx.lane(lane_id)
+    for key in (*lane.class_gates[3:], *lane.lane_gates):
+        tx.touch_gate(key)  # the lane may have been woken for a free place: the next one that waits gets it
     tx.run("lane_gates_drop", (lane_id,))
     tx.run("lane_drop", (lane_id,))
     lanes.leave_seat(tx, lane)

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import StoreUnreachable, WrongContext
-from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
@@ -337,8 +337,10 @@ class SqliteStore(Watches):
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await self._write("change_gates", lambda tx: gates.change_gates(tx, changes), now_ms)
 
-    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
-        return await self._read("gates", lambda tx: gates.gates(tx, prefix, keys))
+    async def gates(
+        self, prefix: str = "", *, keys: Sequence[str] | None = None, worst_first: WorstFirst | None = None
+    ) -> list[Gate]:
+        return await self._read("gates", lambda tx: gates.gates(tx, prefix, keys, worst_first))
 
     async def accounts(self) -> list[Account]:
         return await self._read("accounts", gates.accounted)

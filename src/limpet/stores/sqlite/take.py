@@ -12,7 +12,7 @@ import msgspec
 
 from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.errors import StoreCorrupt
-from limpet.core.gate import Charge, Gate, admits, charge, falls_short, tightest
+from limpet.core.gate import Charge, Gate, admits, by_key, charge, falls_short, tightest
 from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy
 from limpet.core.jobs.lease import ClaimRequest
 from limpet.core.limits.fair import Turn, places, share
@@ -237,6 +237,10 @@ class Taking(Choosing):
                 probe = probe or charged[0].probe
                 for (row, _), each in zip(taken, charged, strict=True):
                     self.charges.setdefault(row.id, []).append(each)
+        if lane.breaker_key is not None:
+            for row, _ in taken:
+                own, key = f"breaker:{lane.breaker}", lane.lane_gates[-1]
+                self.charges[row.id] = by_key(self.charges.get(row.id, ()), own, key)
         self._fall_short(short, costs, admitted)
         together = tightest(gates) if gates else 0
         self.rows += [(row, token, extra, probe, together) for (row, extra), token in zip(taken, tokens, strict=True)]

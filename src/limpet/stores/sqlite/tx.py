@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from limpet.core.endings.hook import Hook, read_hook
-from limpet.core.gate import Gate, GateRule, Pause, opens_at_ms, opens_sooner, room
+from limpet.core.gate import MOST_BREAKERS, Gate, GateRule, Pause, opens_at_ms, opens_sooner, rank, room
 from limpet.core.jobs.job import URGENT as URGENT_PRIORITY
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Serves
@@ -102,6 +102,7 @@ class Tx:
         self._touched: set[str] = set()
         self._changed: set[str] = set()
         self._before: dict[str, Gate | None] = {}  # what those that changed were at first
+        self._breakers: int | None = None  # that are stored
         self._shut: set[str] = set()  # gates that had no room when this step first saw them
 
     # -- statements
@@ -222,6 +223,14 @@ class Tx:
             self._changed.add(gate.key)
         self._touched.add(gate.key)
 
+    def has_room_for_a_breaker(self) -> bool:
+        """Whether one more key may have a breaker of its own, which it then gets."""
+        if self._breakers is None:
+            self._breakers = int(self.row("breaker_count")[0])
+        has_room = self._breakers < MOST_BREAKERS
+        self._breakers += has_room
+        return has_room
+
     def touch_gate(self, key: str) -> None:
         """Look again at the end whether lanes that wait at this gate can run."""
         self._touched.add(key)
@@ -257,13 +266,13 @@ class Tx:
         for key in sorted(self._touched):
             gate = self.gate(key)
             opens: int | None = None
-            if key.startswith("limit:"):
+            if stops_lanes := key.startswith(("limit:", "breaker:")):
                 opens = self._wake_lanes(key, gate)
             if opens is not None and key in sooner:
                 self._note_waiters(key, opens)
             if gate is not None and key in self._changed:
-                self.run("gate_put", (key, _gate_encoder.encode(gate), opens))
-            elif gate is not None and key.startswith("limit:"):
+                self.run("gate_put", (key, _gate_encoder.encode(gate), opens, rank(gate)))
+            elif gate is not None and stops_lanes:
                 self.run("gate_arm", (opens, key, opens))
 
     def _log_news(self) -> None:

@@ -81,7 +81,8 @@ local function blank_gates(found)
   end
   for i, count in ipairs(base.mget(K.gate_lanes, keys)) do
     local key = keys[i]
-    if not count and bodies[key] and gates_math.is_blank(gates_math.decode(bodies[key], key), tx.now) then
+    local free = not count and call("EXISTS", K.waiting_classes .. key) == 0
+    if free and bodies[key] and gates_math.is_blank(gates_math.decode(bodies[key], key), tx.now) then
       gates.drop(key)
       removed, bodies[key] = removed + 1, nil -- a scan may show the same key twice
     end

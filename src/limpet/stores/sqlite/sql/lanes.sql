@@ -95,8 +95,11 @@ SELECT min(due) FROM (
 SELECT key, body FROM limpet_gate WHERE key IN (:keys);
 
 -- name: gate_put
-INSERT INTO limpet_gate (key, body, opens_ms) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET body = excluded.body, opens_ms = excluded.opens_ms;
+INSERT INTO limpet_gate (key, body, opens_ms, rank) VALUES (?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET body = excluded.body, opens_ms = excluded.opens_ms, rank = excluded.rank;
+
+-- name: breaker_count
+SELECT count(*) FROM limpet_gate INDEXED BY limpet_gate_rank WHERE rank IS NOT NULL;
 
 -- name: gate_arm
 UPDATE limpet_gate SET opens_ms = ? WHERE key = ? AND opens_ms IS NOT ?;

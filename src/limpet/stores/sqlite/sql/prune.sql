@@ -55,15 +55,14 @@ DELETE FROM limpet_log WHERE seq IN (
 -- name: empty_lanes
 SELECT id, member FROM limpet_lane INDEXED BY limpet_lane_empty WHERE jobs <= 0 LIMIT ?;
 
--- name: gates_of_lane
-SELECT gate FROM limpet_lane_gate WHERE lane = ?;
-
 -- name: lane_gates_drop
 DELETE FROM limpet_lane_gate WHERE lane = ?;
 
--- name: unused_gates
-SELECT key, body FROM limpet_gate g WHERE (key GLOB 'limit:*' OR key GLOB 'breaker:*')
-AND NOT EXISTS (SELECT 1 FROM limpet_lane_gate l WHERE l.gate = g.key) LIMIT ?;
+-- Some gates from one key on, each with whether it is in use: it rules a stored lane, or one waits there.
+-- name: gates_from
+SELECT key, body, EXISTS (SELECT 1 FROM limpet_lane_gate l WHERE l.gate = g.key)
+  OR EXISTS (SELECT 1 FROM limpet_lane l WHERE l.gate = g.key AND l.state = 2)
+FROM limpet_gate g WHERE key > ? ORDER BY key LIMIT ?;
 
 -- name: gate_drop
 DELETE FROM limpet_gate WHERE key = ?;

@@ -89,7 +89,7 @@ CREATE INDEX limpet_lane_member ON limpet_lane (member, state);
 CREATE INDEX limpet_lane_empty ON limpet_lane (id) WHERE jobs <= 0;
 CREATE INDEX limpet_lane_queue ON limpet_lane (queue, task, scope);
 
--- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
+-- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them; but a breaker by key is not here.
 CREATE TABLE limpet_lane_gate (gate TEXT NOT NULL, lane INTEGER NOT NULL, PRIMARY KEY (gate, lane)) WITHOUT ROWID;
 CREATE INDEX limpet_lane_gate_lane ON limpet_lane_gate (lane);
 
@@ -118,8 +118,10 @@ CREATE INDEX limpet_seat_turn ON limpet_seat (class, priority, turn, member);
 CREATE INDEX limpet_seat_member ON limpet_seat (member);
 CREATE INDEX limpet_seat_ring ON limpet_seat (ring);
 
-CREATE TABLE limpet_gate (key TEXT PRIMARY KEY, body BLOB NOT NULL, opens_ms INTEGER) WITHOUT ROWID;
+-- `rank`: where a list of breakers has it (core/gate/breaker.py): 0 open, 1 counting, 2 closed, NULL no breaker.
+CREATE TABLE limpet_gate (key TEXT PRIMARY KEY, body BLOB NOT NULL, opens_ms INTEGER, rank INTEGER) WITHOUT ROWID;
 CREATE INDEX limpet_gate_opens ON limpet_gate (opens_ms) WHERE opens_ms IS NOT NULL;
+CREATE INDEX limpet_gate_rank ON limpet_gate (rank, key) WHERE rank IS NOT NULL;
 
 -- An idle session is one whose last claim found nothing: `asked` and `slots` say what it asked for (a worker whose
 -- threads are all busy asks for less than it serves), so that it is woken for that and for nothing else.

@@ -58,7 +58,7 @@ CREATE TABLE lp.running (
   cost integer NOT NULL, -- as in `wait`
   priority smallint NOT NULL, -- as in `wait`
   flags smallint NOT NULL, -- as in `wait`
-  charged jsonb, -- what it took of gates, and all that is given back: [[gate, slot, cost, probe, concurrency], …]
+  charged jsonb, -- what it took of gates, and all that is given back: [[gate, slot, cost, probe, own, concurrency], …]
   reason text COLLATE "C", -- why it was asked to stop, or why it waited before
   cause text COLLATE "C", -- as in `wait`
   error_type text COLLATE "C" -- as in `wait`
@@ -208,12 +208,12 @@ CREATE TABLE lp.lane (
   tenant text COLLATE "C", -- its tenant, if it has one
   needs text[] NOT NULL, -- capabilities that a worker must have
   class_gates text[] NOT NULL, -- gates of the whole class: all, queue, task, limits, breaker
-  lane_gates text[] NOT NULL, -- gates of this lane alone: limits with a key
+  lane_gates text[] NOT NULL, -- gates of this lane alone: limits with a key, then a breaker with a key
   body bytea NOT NULL -- the whole definition, as JSON
 );
 CREATE INDEX lane_queue ON lp.lane (queue, task);
 
--- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
+-- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them; but a breaker by key is not here.
 CREATE TABLE lp.lane_gate (
   gate text COLLATE "C" NOT NULL, -- the key of the gate
   lane bigint NOT NULL, -- the lane
@@ -267,6 +267,8 @@ CREATE TABLE lp.gate (
   opens_ms bigint -- when lanes that wait here may go on; NULL: not known, or none waits
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX gate_opens ON lp.gate (opens_ms) WHERE opens_ms IS NOT NULL;
+CREATE INDEX gate_open ON lp.gate (key) WHERE open_until_ms <> 0;
+CREATE INDEX gate_counting ON lp.gate (key) WHERE open_until_ms = 0 AND (failed_at_ms <> '{}' OR calls[2] > 0);
 CREATE INDEX gate_drains ON lp.gate (key) WHERE draining AND paused_at_ms IS NULL;
 
 -- Gates that were forgotten a moment ago, with the columns of `gate`. An enqueue that saw its gate before it went declares

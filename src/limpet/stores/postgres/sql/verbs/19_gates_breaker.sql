@@ -85,6 +85,35 @@ BEGIN
   RETURN p_gate;
 END $$;
 
+-- The breaker of a key with the numbers of its task's own, unless an operator has given it others.
+CREATE OR REPLACE FUNCTION lp.gate_under_own(p_gate lp.gate, p_own lp.gate) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF p_gate.declared AND p_own.breaker_failures IS NOT NULL THEN
+    p_gate.breaker_failures := p_own.breaker_failures;
+    p_gate.breaker_within_ms := p_own.breaker_within_ms;
+    p_gate.breaker_cooldown_ms := p_own.breaker_cooldown_ms;
+    p_gate.breaker_probe_after_ms := p_own.breaker_probe_after_ms;
+    p_gate.breaker_rate := p_own.breaker_rate;
+    p_gate.breaker_min_calls := p_own.breaker_min_calls;
+  END IF;
+  RETURN p_gate;
+END $$;
+
+-- The charges of a job under a breaker by key: what it does counts there, and not at its task's own breaker. But a probe, of
+-- either of the two, teaches the gate that let it through, and no other.
+CREATE OR REPLACE FUNCTION lp.charges_by_key(p_charged jsonb, p_own text, p_key text) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT coalesce(jsonb_agg(CASE
+    WHEN c.charge ->> :CHARGE_GATE = p_key THEN jsonb_set(c.charge, '{:CHARGE_OWN}', to_jsonb(p_own)) ELSE c.charge
+  END ORDER BY c.at) FILTER (WHERE NOT c.mine OR (c.charge -> :CHARGE_PROBE)::boolean), '[]') || CASE
+    WHEN bool_or(c.mine) AND NOT bool_or(c.mine AND (c.charge -> :CHARGE_PROBE)::boolean)
+    THEN jsonb_build_array(jsonb_build_array(p_key, false, 0, false, p_own, NULL)) ELSE '[]'
+  END
+  FROM (
+    SELECT e.charge, e.at, e.charge ->> :CHARGE_GATE IN (p_own, p_key) AS mine
+    FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS e (charge, at)
+  ) AS c
+$$;
+
 -- The gate after the job under p_token was told that there is no money left: open, until one job probes it. Jobs that were
 -- under way with it say nothing new, and prolong nothing.
 CREATE OR REPLACE FUNCTION lp.gate_cut_off(p_gate lp.gate, p_until bigint, p_token bigint, p_now bigint) RETURNS lp.gate

@@ -214,7 +214,7 @@ CREATE OR REPLACE FUNCTION lp.gate_taken(p_gate lp.gate, p_cost integer, p_now b
     THEN jsonb_build_array(
       (p_gate).key, (p_gate).concurrency IS NOT NULL OR lp.gate_climbs(p_gate, p_now),
       CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0,
-      (p_gate).concurrency
+      '', (p_gate).concurrency
     )
   END
 $$;

@@ -240,6 +240,33 @@ BEGIN
   RETURN array_to_json(v_found);
 END $$;
 
+-- Verb: a page of breakers, and of other gates that are open as one, whose key begins with p_prefix: worst first, then by key.
+-- p_ranks, p_after: the ranks to look at, each with the key behind which the page begins.
+CREATE OR REPLACE FUNCTION lp.gates_worst_first_1(p_prefix text, p_ranks integer[], p_after text[], p_limit integer) RETURNS text LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_found json[] := '{}';
+BEGIN
+  FOR i IN 1 .. cardinality(p_ranks) LOOP
+    v_found := v_found || CASE p_ranks[i]
+      WHEN :BREAKER_OPEN THEN ARRAY(
+        SELECT lp.gate_json(g) FROM lp.gate AS g WHERE g.open_until_ms <> 0
+          AND g.key > p_after[i] AND g.key >= p_prefix AND g.key < p_prefix || chr(1114111) ORDER BY g.key LIMIT p_limit - cardinality(v_found)
+      )
+      WHEN :BREAKER_COUNTING THEN ARRAY(
+        SELECT lp.gate_json(g) FROM lp.gate AS g WHERE g.open_until_ms = 0 AND (g.failed_at_ms <> '{}' OR g.calls[2] > 0)
+          AND g.key > p_after[i] AND g.key >= p_prefix AND g.key < p_prefix || chr(1114111) ORDER BY g.key LIMIT p_limit - cardinality(v_found)
+      )
+      WHEN :BREAKER_CLOSED THEN ARRAY(
+        SELECT lp.gate_json(g) FROM lp.gate AS g
+        WHERE g.open_until_ms = 0 AND g.failed_at_ms = '{}' AND g.calls[2] <= 0 AND g.key >= 'breaker:' AND g.key < 'breaker;'
+          AND g.key > p_after[i] AND g.key >= p_prefix AND g.key < p_prefix || chr(1114111) ORDER BY g.key LIMIT p_limit - cardinality(v_found)
+      )
+    END;
+  END LOOP;
+  RETURN array_to_json(v_found);
+END $$;
+
 -- Verb: the gates, by key, at most 10,000; and [token, instant of the claim, charges] of each running job that was charged
 -- anything. Both in the snapshot of the statement that calls it.
 CREATE OR REPLACE FUNCTION lp.accounts_1(OUT gates text, OUT running text) LANGUAGE plpgsql STABLE

@@ -7,12 +7,16 @@ DECLARE
   v_body jsonb := convert_from(p_post.body, 'UTF8')::jsonb;
   v_needs text[] := ARRAY(SELECT jsonb_array_elements_text(v_body -> 'needs'));
   v_class_gates text[];
-  v_lane_gates text[] := ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'keys') AS key);
+  v_keys text[] := ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'keys') AS key);
+  v_lane_gates text[] := v_keys;
 BEGIN
   v_class_gates := ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || coalesce(v_body ->> 'scope', v_body ->> 'task')]
     || ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'limits') AS key);
   IF v_body ->> 'breaker' IS NOT NULL THEN
     v_class_gates := v_class_gates || ('breaker:' || (v_body ->> 'breaker'));
+  END IF;
+  IF v_body ->> 'breaker_key' IS NOT NULL THEN
+    v_lane_gates := v_keys || ('breaker:' || (v_body ->> 'breaker_key'));
   END IF;
   INSERT INTO lp.lane (
     id, class, member, ring, priority, limited, queue, task, tenant, needs, class_gates, lane_gates, body
@@ -24,9 +28,9 @@ BEGIN
   INSERT INTO lp.lane_now (id, class, member, priority)
   VALUES (p_post.lane, p_post.class, p_post.member, (v_body ->> 'priority')::smallint) ON CONFLICT DO NOTHING;
   INSERT INTO lp.lane_gate (gate, lane)
-  SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_lane_gates) AS key ON CONFLICT DO NOTHING;
+  SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_keys) AS key ON CONFLICT DO NOTHING;
   IF FOUND THEN
-    PERFORM lp.recall_gates(v_class_gates[4:] || v_lane_gates);
+    PERFORM lp.recall_gates(v_class_gates[4:] || v_keys);
   END IF;
 END $$;
 

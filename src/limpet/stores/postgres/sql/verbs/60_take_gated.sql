@@ -150,7 +150,7 @@ BEGIN
   END IF;
 END $$;
 
--- Which lanes to ask for how many jobs: `asks`, in order. The others: `stopped` by a gate; `skipped`, since another
+-- Which lanes to ask for how many jobs, and what each of these is charged, breakers last: `asks`, in order. The others: `stopped` by a gate; `skipped`, since another
 -- transaction has locked one of their gates (`busy`), or their jobs must start at once and no slot is free.
 CREATE OR REPLACE FUNCTION lp.ask_lanes(
   p_lanes lp.lane[], p_counts integer[], p_gates lp.claim_gate[], p_slots integer,
@@ -166,14 +166,16 @@ BEGIN
       SELECT l.id, p_counts[l.ordinality] AS n, least(:UNLIMITED, min(g.places), min(g.tokens), min(g.money)) AS room,
         l.limited OR coalesce(bool_or(g.must), false) AS must, coalesce(bool_or(g.held), false) AS busy,
         coalesce(array_agg(g.ordinality::integer ORDER BY g.ordinality) FILTER (WHERE g.key IS NOT NULL), '{}') AS gates,
-        jsonb_agg(g.charge ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS charge,
-        array_agg(g.unit ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS units
+        jsonb_agg(g.charge ORDER BY starts_with(g.key, 'breaker:'), g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS charge,
+        array_agg(g.unit ORDER BY starts_with(g.key, 'breaker:'), g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS units,
+        l.class_gates[cardinality(l.class_gates)] AS own, l.lane_gates[cardinality(l.lane_gates)] AS last
       FROM unnest(p_lanes) WITH ORDINALITY AS l CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
       LEFT JOIN unnest(p_gates) WITH ORDINALITY AS g ON g.key = k.key
-      GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
+      GROUP BY l.ordinality, l.id, l.limited, l.class_gates, l.lane_gates ORDER BY l.ordinality
     ) AS g
   ) AS l CROSS JOIN LATERAL (
-    SELECT l.id AS lane, least(l.n, l.room, CASE WHEN l.must THEN p_slots END)::integer AS n, l.must, l.gates, l.charge, l.units,
+    SELECT l.id AS lane, least(l.n, l.room, CASE WHEN l.must THEN p_slots END)::integer AS n, l.must, l.gates,
+      CASE WHEN starts_with(l.last, 'breaker:') THEN lp.charges_by_key(l.charge, l.own, l.last) ELSE l.charge END AS charge, l.units,
       NULL::integer AS first, 0 AS passed, NULL::bigint[] AS sums, NULL::bigint[] AS reserved_for
   ) AS a;
 END $$;

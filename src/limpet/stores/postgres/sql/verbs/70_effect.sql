@@ -302,6 +302,7 @@ BEGIN
   END IF;
   PERFORM lp.lease_less(p_tokens || v_tokens);
   IF v_charged THEN
+    v_left := lp.count_by_key(v_left);
     shuts := lp.give_back(v_left, p_last, p_now);
   END IF;
   IF v_stops THEN

@@ -41,6 +41,57 @@ BEGIN
   WHERE f.opened OR EXISTS (SELECT 1 FROM lp.lane_now AS l WHERE l.gate = f.key AND l.state = :WAITING OFFSET 0);
 END $$;
 
+-- Of breakers by key that have no record, those that get none: nothing is to be noted of them, or there are as many as there
+-- may be. What happens at these counts at their tasks' own breakers.
+CREATE OR REPLACE FUNCTION lp.keys_without_record(p_left lp.leaving[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_new text[];
+  v_others text[];
+  v_room bigint;
+BEGIN
+  SELECT array_agg(k.key ORDER BY k.key) FILTER (WHERE k.news), array_agg(k.key) FILTER (WHERE NOT k.news) INTO v_new, v_others FROM (
+    SELECT (t.taken ->> :CHARGE_GATE) COLLATE "C" AS key,
+      bool_or((l.effect).verdict = 'failed' OR (l.effect).verdict = 'ok' AND o.breaker_rate IS NOT NULL) AS news
+    FROM unnest(p_left) AS l CROSS JOIN LATERAL jsonb_array_elements((l.head).charged) AS t (taken)
+    CROSS JOIN LATERAL (
+      SELECT x.breaker_rate, x.failed_at_ms FROM lp.gate AS x WHERE x.key = t.taken ->> :CHARGE_OWN AND x.breaker_failures IS NOT NULL OFFSET 0
+    ) AS o
+    WHERE t.taken ->> :CHARGE_OWN <> ''
+      AND ((l.effect).verdict = 'failed' OR (l.effect).verdict = 'ok' AND (o.breaker_rate IS NOT NULL OR o.failed_at_ms <> '{}'))
+      AND NOT EXISTS (SELECT 1 FROM lp.gate AS x WHERE x.key = t.taken ->> :CHARGE_GATE OFFSET 0)
+    GROUP BY 1
+  ) AS k;
+  IF v_new IS NOT NULL THEN
+    v_room := :MOST_BREAKERS - (
+      SELECT count(*) FROM (SELECT 1 FROM lp.gate AS x WHERE x.key >= 'breaker:' AND x.key < 'breaker;' LIMIT :MOST_BREAKERS) AS b
+    );
+  END IF;
+  RETURN v_others || v_new[v_room + 1:];
+END $$;
+
+-- The same jobs, each charged at the gate where its end counts: see keys_without_record.
+CREATE OR REPLACE FUNCTION lp.count_by_key(p_left lp.leaving[]) RETURNS lp.leaving[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_without text[];
+BEGIN
+  IF NOT EXISTS (
+    SELECT 1 FROM unnest(p_left) AS l WHERE jsonb_path_exists((l.head).charged, '$[*][:CHARGE_OWN] ? (@ != "")') OFFSET 0
+  ) THEN
+    RETURN p_left;
+  END IF;
+  v_without := lp.keys_without_record(p_left);
+  FOR i IN 1 .. CASE WHEN v_without <> '{}' THEN cardinality(p_left) ELSE 0 END LOOP
+    p_left[i].head.charged := (
+      SELECT jsonb_agg(CASE
+        WHEN t.taken ->> :CHARGE_OWN <> '' AND t.taken ->> :CHARGE_GATE = ANY (v_without)
+        THEN jsonb_build_array(t.taken -> :CHARGE_OWN, false, 0, false, '', NULL) ELSE t.taken
+      END ORDER BY t.at)
+      FROM jsonb_array_elements(p_left[i].head.charged) WITH ORDINALITY AS t (taken, at)
+    );
+  END LOOP;
+  RETURN p_left;
+END $$;
+
 -- Write what a gate has learnt, its row is held; true when it is shut now and was not.
 CREATE OR REPLACE FUNCTION lp.put_learnt(p_before lp.gate, p_gate lp.gate, p_last boolean, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -92,6 +143,9 @@ BEGIN
       END IF;
       SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_end.key;
       v_before := v_gate;
+      IF v_end.taken ->> :CHARGE_OWN <> '' THEN
+        v_gate := lp.gate_under_own(v_gate, g) FROM lp.gate AS g WHERE g.key = v_end.taken ->> :CHARGE_OWN;
+      END IF;
       v_ats := '{}';
       v_returned := '{}';
       v_set_off := 0;
@@ -117,6 +171,17 @@ BEGIN
   RETURN lp.put_learnt(v_before, v_gate, p_last, p_now) OR v_shuts;
 END $$;
 
+-- The breakers by key of which something is to be noted, so that they are made if they are not there.
+CREATE OR REPLACE FUNCTION lp.keys_with_news(p_ends lp.charge_end[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT DISTINCT e.gate FROM unnest(p_ends) AS e CROSS JOIN LATERAL (
+      SELECT x.breaker_rate FROM lp.gate AS x WHERE x.key = e.taken ->> :CHARGE_OWN AND x.breaker_failures IS NOT NULL OFFSET 0
+    ) AS o
+    WHERE e.taken ->> :CHARGE_OWN <> '' AND (e.verdict = 'failed' OR e.verdict = 'ok' AND o.breaker_rate IS NOT NULL)
+  );
+END $$;
+
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. p_last: this step
 -- locks nothing any more but the door, which it must when the answer is true: a gate is shut now and was not.
 CREATE OR REPLACE FUNCTION lp.give_back(p_left lp.leaving[], p_last boolean, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -127,6 +192,7 @@ DECLARE
     FROM unnest(p_left) AS l CROSS JOIN LATERAL jsonb_array_elements((l.head).charged) AS t (taken)
     GROUP BY t.taken, (l.effect).verdict, (l.effect).refund, l.spent
   );
+  v_made text[] := lp.keys_with_news(v_ends);
   v_moved text[];
   v_free text[];
   v_places integer[];
@@ -138,17 +204,17 @@ BEGIN
         AND NOT lp.is_plain_end(g, e.taken, e.verdict, lp.actual_cost(g, e.spent, e.refund)) OFFSET 0
     )
   );
-  IF v_holds <> '{}' THEN
+  IF v_holds <> '{}' OR v_made <> '{}' THEN
     -- One that is to hold its jobs back is made if it is not there.
-    PERFORM FROM lp.gate_take(v_holds || ARRAY(SELECT g.key FROM lp.gate AS g WHERE g.key = ANY (v_moved)));
+    PERFORM FROM lp.gate_take(v_holds || v_made || ARRAY(SELECT g.key FROM lp.gate AS g WHERE g.key = ANY (v_moved)));
   ELSIF v_moved = '{}' THEN
     RETURN false; -- all look the same as before, and are not locked: most ends under a rate or a breaker
   END IF;
   SELECT array_agg(m.key) FILTER (WHERE m.plain), array_agg(m.n) FILTER (WHERE m.plain), array_agg(m.key) FILTER (WHERE NOT m.plain)
   INTO v_free, v_places, v_learning FROM (
     SELECT g.key, sum(CASE WHEN (e.taken -> :CHARGE_SLOT)::boolean THEN e.n ELSE 0 END)::integer AS n,
-      bool_and(lp.is_plain_end(g, e.taken, e.verdict, lp.actual_cost(g, e.spent, e.refund))) AND NOT g.key = ANY (v_holds) AS plain
-    FROM lp.gate_lock(v_moved) AS g JOIN unnest(v_ends) AS e ON e.gate = g.key GROUP BY g.key
+      bool_and(lp.is_plain_end(g, e.taken, e.verdict, lp.actual_cost(g, e.spent, e.refund))) AND NOT g.key = ANY (v_holds || v_made) AS plain
+    FROM lp.gate_lock(v_moved || v_made) AS g JOIN unnest(v_ends) AS e ON e.gate = g.key GROUP BY g.key
   ) AS m;
   IF v_free IS NOT NULL THEN
     PERFORM lp.free_places(v_free, v_places, p_now);

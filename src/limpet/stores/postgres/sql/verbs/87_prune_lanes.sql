@@ -70,7 +70,8 @@ BEGIN
   UPDATE lp.pruned SET key = CASE WHEN cardinality(v_some) = 1000 THEN v_some[1000] ELSE '' END WHERE what = 'gate' AND (key <> '' OR cardinality(v_some) = 1000);
   FOR v_gate IN
     SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (v_some) AND g.key ~ '^(limit|breaker):'
-      AND NOT EXISTS (SELECT FROM lp.lane_gate AS l WHERE l.gate = g.key OFFSET 0) AND lp.gate_is_blank(g, p_now)
+      AND NOT EXISTS (SELECT FROM lp.lane_gate AS l WHERE l.gate = g.key OFFSET 0)
+      AND NOT EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = g.key AND l.state = :WAITING OFFSET 0) AND lp.gate_is_blank(g, p_now)
     LIMIT p_limit FOR UPDATE OF g SKIP LOCKED
   LOOP
     INSERT INTO lp.gate_old SELECT v_gate.* ON CONFLICT (key) DO NOTHING;

@@ -69,6 +69,19 @@ function gates.drop(key)
   call("HDEL", K.gates, key)
   call("SREM", K.bounded, key)
   call("ZREM", K.timers, TIMER_GATE .. key)
+  gates.file(key, nil)
+end
+
+-- Put a breaker where the list of all, worst first, has it; nil takes it off the list.
+function gates.file(key, rank)
+  if rank then
+    call("ZADD", K.breakers, 0, rank .. key)
+  end
+  for other = OPEN, CLOSED do
+    if other ~= rank then
+      call("ZREM", K.breakers, other .. key)
+    end
+  end
 end
 
 -- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
@@ -111,6 +124,22 @@ local function openings()
   return opened, sooner
 end
 
+-- Write a gate that changed; what of it is news is added to `events`.
+local function write(key, body, was, events)
+  for _, event in ipairs(is_quiet(was, body) and {} or gates_events.of(was, body, tx.now)) do
+    events[#events + 1] = event
+  end
+  call("HSET", K.gates, key, gates_math.encode(body))
+  call(body.draining and "SADD" or "SREM", K.draining, key)
+  local rank = gates_math.rank(body)
+  if rank or (was and (was.open_until_ms or 0) ~= 0) then
+    gates.file(key, rank)
+  end
+  if base.begins(key, "queue:") then
+    call((body.rule.depth or body.rule.tenant_depth) and "SADD" or "SREM", K.bounded, key)
+  end
+end
+
 -- Write the gates that changed; lanes that can run because of them are woken, the others are timed.
 function gates.settle()
   local opened, sooner = openings()
@@ -127,7 +156,7 @@ function gates.settle()
   table.sort(keys)
   local events = {}
   for _, key in ipairs(keys) do
-    if base.begins(key, "limit:") then
+    if base.begins(key, "limit:") or base.begins(key, "breaker:") then
       local opens = gates_wait.wake(key)
       gates.arm(key, opens)
       if opens and sooner[key] then
@@ -135,15 +164,7 @@ function gates.settle()
       end
     end
     if changed[key] then
-      local body = known[key]
-      for _, event in ipairs(is_quiet(before[key], body) and {} or gates_events.of(before[key], body, tx.now)) do
-        events[#events + 1] = event
-      end
-      call("HSET", K.gates, key, gates_math.encode(body))
-      call(body.draining and "SADD" or "SREM", K.draining, key)
-      if base.begins(key, "queue:") then
-        call((body.rule.depth or body.rule.tenant_depth) and "SADD" or "SREM", K.bounded, key)
-      end
+      write(key, known[key], before[key], events)
     end
   end
   if #events > 0 then

@@ -28,13 +28,33 @@ local function actual_cost(rule, spent, refund)
   return gates_math.reported_cost(rule, spent, refund == "unsaid")
 end
 
+local made = 0 -- breakers by key that this call makes
+
+-- The gate where a charge counts: of a breaker by key without a record its task's own, unless it gets one now.
+local function ruling(taken, verdict)
+  local key, own_key = taken[CHARGE.gate], taken[CHARGE.own] or ""
+  local found, own = gates.get(key), own_key ~= "" and gates.get(own_key)
+  local rule = own and own.rule.breaker
+  if not rule then
+    return found
+  end
+  local is_news = verdict == "failed" or (verdict == "ok" and rule.rate)
+  if not found and is_news and call("ZCARD", K.breakers) + made < MOST_BREAKERS then
+    found, made = gates.edit(key), made + 1
+  end
+  if found then
+    gates_math.under_own(found, own)
+  end
+  return found or own
+end
+
 -- Give back what a job took. The gates at which it failed are added to `touched`.
 function give_back.take(s, charges, token, claimed, e, spent, touched)
   local verdict, unstarted = e.verdict or NEUTRAL, e.refund == "all"
   for _, taken in ipairs(charges) do
-    local key = taken[CHARGE.gate]
-    local found = gates.get(key)
+    local found = ruling(taken, verdict)
     if found then
+      local key = found.rule.key
       if verdict == "failed" and (taken[CHARGE.probe] or found.rule.breaker) then
         touched[#touched + 1] = key
       end

@@ -52,14 +52,18 @@ function lanes.load(ids)
   end
 end
 
--- The gates that stop this lane alone.
+-- The gates that stop this lane alone; a breaker comes last.
 function lanes.gates(lane)
   if not lane.own_gates then
     lane.own_gates = {}
     if lane.keyed then
-      for _, key in ipairs(lanes.definition(lane.raw)[DEFINITION.keys]) do
+      local definition = lanes.definition(lane.raw)
+      for _, key in ipairs(definition[DEFINITION.keys]) do
         lane.own_gates[#lane.own_gates + 1] = "limit:" .. key
       end
+      local key = definition[DEFINITION.breaker_key]
+      lane.breaker = key and "breaker:" .. key
+      lane.own_gates[#lane.own_gates + 1] = lane.breaker or nil
     end
   end
   return lane.own_gates
@@ -103,15 +107,15 @@ function lanes.remember(id, raw, class)
   end
   call("HINCRBY", K.class_lanes, lane.kind, 1)
   call("HSET", K.lanes, id, raw)
-  for _, key in ipairs(lanes.ruling(lane)) do
+  for _, key in ipairs(lanes.lasting(lane)) do
     call("HINCRBY", K.gate_lanes, key, 1)
   end
   call("SADD", K.queues, tx.class(lane.kind).queue)
   return lane
 end
 
--- The limits and breakers that rule a lane.
-function lanes.ruling(lane)
+-- The limits and breakers of a lane that are known while it is stored: all but a breaker by key.
+function lanes.lasting(lane)
   local keys = {}
   for i, key in ipairs(tx.class(lane.kind).gates) do
     if i > 3 then
@@ -119,7 +123,7 @@ function lanes.ruling(lane)
     end
   end
   for _, key in ipairs(lanes.gates(lane)) do
-    keys[#keys + 1] = key
+    keys[#keys + 1] = key ~= lane.breaker and key or nil
   end
   return keys
 end
@@ -195,7 +199,10 @@ end
 function lanes.forget(id)
   local lane = lanes.get(id)
   if lane then
-    for _, key in ipairs(lanes.ruling(lane)) do
+    for _, key in ipairs(lanes.gates(lane)) do
+      gates.touch(key)
+    end
+    for _, key in ipairs(lanes.lasting(lane)) do
       gates.touch(key)
       if call("HINCRBY", K.gate_lanes, key, -1) <= 0 then
         call("HDEL", K.gate_lanes, key)

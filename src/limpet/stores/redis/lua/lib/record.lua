@@ -262,7 +262,9 @@ end
 
 local function are_charges(charges)
   for _, taken in ipairs(type(charges) == "table" and charges or { 0 }) do
-    if type(taken) ~= "table" or type(taken[CHARGE.gate]) ~= "string" or type(taken[CHARGE.cost] or 0) ~= "number" then
+    if type(taken) ~= "table" or type(taken[CHARGE.gate]) ~= "string" or type(taken[CHARGE.cost] or 0) ~= "number"
+      or type(taken[CHARGE.own] or "") ~= "string"
+    then
       return false
     end
   end

@@ -294,6 +294,28 @@ function repair.leases(cursor, count)
   return page[1]
 end
 
+-- Breakers stand in a list, by rank.
+local function list_breakers(keys)
+  local missing = {}
+  for _, key in ipairs(keys) do
+    local rank = gates_math.rank(gates.get(key))
+    if rank then
+      missing[rank .. key] = true
+    end
+  end
+  for _, member in ipairs(call("ZRANGE", K.breakers, 0, -1)) do
+    if not missing[member] and tell("unknown") then
+      call("ZREM", K.breakers, member)
+    end
+    missing[member] = nil
+  end
+  for member in pairs(missing) do
+    if tell("unknown") then
+      call("ZADD", K.breakers, 0, member)
+    end
+  end
+end
+
 -- Drains and queues with a depth stand in lists of their own, which enqueues and sweeps read.
 local function list_gates(keys)
   local draining, bounded = {}, {}
@@ -337,6 +359,7 @@ function repair.gates()
   local wrong, keys = {}, call("HKEYS", K.gates)
   local slots, probes = taken_of_gates()
   list_gates(keys)
+  list_breakers(keys)
   for _, key in ipairs(keys) do
     local g, held = gates.get(key), slots[key] or 0
     local used, probe = g.used or 0, g.probe_token or 0

@@ -231,7 +231,7 @@ local function fall_short(stopping)
 end
 
 -- Take what the jobs need from each gate; their charges by job, and whether they are a breaker's probe.
-local function charge(rows, ruling, costs)
+local function charge(lane, rows, ruling, costs)
   local probe = false
   for _, each in ipairs(ruling) do
     local rule = each.rule
@@ -242,6 +242,12 @@ local function charge(rows, ruling, costs)
         heap[#heap + 1], t.charges[rows[i].id] = one, heap
         probe = probe or one[CHARGE.probe]
       end
+    end
+  end
+  if lane.breaker then -- by key
+    local own = tx.class(lane.kind).gates
+    for _, row in ipairs(rows) do
+      t.charges[row.id] = gates_math.by_key(t.charges[row.id], own[#own], lane.breaker)
     end
   end
   return probe
@@ -297,13 +303,13 @@ local function turn_away(lane, ruling, stopping)
 end
 
 -- Put these rows under leases and charge their gates; how many of them are suspects.
-local function hold(usable, ruling, costs)
+local function hold(lane, usable, ruling, costs)
   local suspects = 0
   for _, row in ipairs(usable) do
     cover(row)
     suspects = suspects + (row.lost > 0 and 1 or 0)
   end
-  if charge(usable, ruling, costs) then
+  if charge(lane, usable, ruling, costs) then
     usable[1].probe = true -- a half-open breaker lets one job through
   end
   return suspects
@@ -324,7 +330,7 @@ function take.start(lane, rows)
     end
     return 0
   end
-  local suspects = hold(usable, ruling, costs)
+  local suspects = hold(lane, usable, ruling, costs)
   fall_short(stopping)
   local together = take.together(ruling)
   for _, row in ipairs(usable) do

@@ -83,6 +83,34 @@
     return true
   end
 
+  -- Give the breaker of a key the numbers of its task's own, unless an operator has given it others.
+  function gates_math.under_own(g, own)
+    if g.declared ~= false then g.rule.breaker = own.rule.breaker end
+  end
+
+  -- The charges of a job under a breaker by key: what it does counts there, and not at its task's own breaker. But a probe,
+  -- of either of the two, teaches the gate that let it through, and no other.
+  function gates_math.by_key(charges, own, key)
+    local kept, probed, ruled = {}, false, false
+    for _, each in ipairs(charges or {}) do
+      local gate, probe = each[1], each[4]
+      local mine = gate == own or gate == key
+      ruled, probed = ruled or mine, probed or mine and probe
+      if probe and gate == key then each[5] = own end
+      if probe or not mine then kept[#kept + 1] = each end
+    end
+    if ruled and not probed then kept[#kept + 1] = {key, false, 0, false, own} end
+    return kept
+  end
+
+  -- Where a list of breakers has this gate, worst first; nil when it is none, and not open as one.
+  function gates_math.rank(g)
+    if (g.open_until_ms or 0) ~= 0 then return OPEN end
+    if string.sub(g.rule.key, 1, 8) ~= "breaker:" then return nil end
+    local counts = (g.failed_at_ms and #g.failed_at_ms > 0) or (g.calls and g.calls[2] > 0)
+    return counts and COUNTING or CLOSED
+  end
+
   -- The probe has ended: a success closes the breaker, a failure opens it for another cooldown.
   local function end_probe(g, verdict, now)
     if verdict == "ok" then
