@@ -30,7 +30,7 @@ async def main() -> None:
 
         operator = Operator(app.store, "carol")
         for cause in await operator.causes():
-            print(f"{cause.count} dead: {cause.type}: {cause.message}")
+            print(f"{cause.count} dead: {cause.error}: {cause.message}")
         await operator.retry([bad.id], patch={"to": "bob@example.com"}, reason="typing error")
         await app.work(until_empty=True)
         print("bob:", await bad.result())

@@ -109,6 +109,17 @@ async def test_a_text_log_names_job_task_and_attempt_and_shows_retries_in_full_a
     assert not any(line.startswith("INFO forged") for line in lines)
 
 
+async def test_without_the_set_up_the_log_of_jobs_is_left_to_the_app(where: dict[str, str]) -> None:
+    with worker(where, "--no-log-setup", "--log", "json") as log:
+        async with Limpet(where["LIMPET_URL"]) as app:
+            job = await app.enqueue("shop.crunch", {"n": 1})
+            await job.result(timeout=60)
+    said = log.read_text()
+    assert '"event":"child ready"' in said  # of the supervisor, which does not import the app
+    assert "crunching" not in said
+    assert "job succeeded" not in said
+
+
 def answer(where: dict[str, str], *words: str) -> str:
     command = [sys.executable, "-m", "limpet.cli", *words]
     return subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False).stdout

@@ -61,3 +61,4 @@ def test_of_a_long_traceback_the_end_is_kept() -> None:
     assert kept.startswith("(cut)\nline")
     assert kept.endswith('line "9999"')
     assert TRACEBACK_BYTES - 50 < len(json.dumps(kept)) < TRACEBACK_BYTES + 20
+    assert last_lines("one\n" + "x" * 20_000) == "one\n" + "x" * 499 + "…"

@@ -11,10 +11,10 @@ import pytest
 from limpet.core.endings.transition import Release, Succeed
 from limpet.core.errors import QueueFull
 from limpet.core.gate import GateRule
-from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import Finding
+from limpet.core.records.log import FindingRecord
 from limpet.ops import Operator
 from limpet.stores.base import Examines
 from limpet.stores.redis import RedisStore
@@ -50,10 +50,13 @@ async def repaired(bench: Bench) -> list[Difference]:
     assert {one.kind for one in planned.differences} <= {one.kind for one in report.differences}
     assert await bench.store.repair(dry_run=True, now_ms=bench.clock.now_ms) == []
     await bench.check_books()
-    return list(report.differences)
+    return [
+        Difference(one.kind, one.what, one.found, one.right, tuple(map(id_bytes, one.jobs)))
+        for one in report.differences
+    ]
 
 
-async def said(bench: Bench, code: str) -> Finding:
+async def said(bench: Bench, code: str) -> FindingRecord:
     """What doctor says of one thing."""
     (finding,) = [each for each in await operator(bench).doctor() if each.code == code]
     return finding

@@ -68,7 +68,7 @@ async def test_a_task_is_listed_with_its_jobs_its_workers_and_their_last_minute(
     asked = found["asked.only"]
     assert (asked.declared, asked.queue, asked.workers, asked.states["ready"]) == (False, None, 0, 1)
     assert (found["other"].workers, found["other"].last_minute.finished) == (1, 0.0)
-    assert (await Operator(bench.store, "ada").last_minute()).finished == 12.0
+    assert (await Operator(bench.store, "ada").stats()).last_minute.finished == 12.0
 
 
 async def test_one_task_is_shown_with_all_that_its_code_declares(bench: Bench) -> None:

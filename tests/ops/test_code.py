@@ -11,7 +11,6 @@ from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Serves
 from limpet.core.tasks.task import PLAIN, TaskSpec, build_job
 from limpet.ops import Operator
 from limpet.ops.code import differing
-from limpet.ops.shape import session_shape
 from limpet.runtime import Parts, Worker, WorkerPlan, WorkerSettings
 from limpet.stores.base import Store
 
@@ -48,11 +47,10 @@ async def test_two_signatures_of_a_task_are_told_with_their_code(operator: Opera
 
 async def test_a_worker_shows_its_code_and_when_it_started(store: Store) -> None:
     await beat(store, SPECS[0], "old")
-    (session,) = await store.sessions()
-    shape = session_shape(session)
-    assert shape["capabilities"] == ["eu"]
-    assert len(str(shape["code_version"])) == 16
-    assert shape["started_at"]
+    (worker,) = await Operator(store, "ada").workers()
+    assert worker.capabilities == ("eu",)
+    assert len(worker.code_version) == 16
+    assert worker.started_at.tzinfo is not None
 
 
 async def test_a_job_whose_code_has_gone_is_explained_and_runs_again_without_it(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,13 +13,14 @@ from limpet.core.gate import BreakerRule, Gate, GateRule, learn, push_back
 from limpet.core.jobs.view import Entry, JobView
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Limit
+from limpet.core.records.log import EventRecord
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Agents, LimitChange, Operator
 from limpet.ops import limits as limits_room
 from limpet.ops.gate_reasons import gate_reasons
 from limpet.ops.names import unknown_gate_note
-from limpet.ops.shape import breaker_shape, event_shape, gate_shape
+from limpet.ops.shape import breaker_shape, gate_shape
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
@@ -45,7 +45,7 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
         GateRule("limit:cost/week:llm:acme", unit="", cap=7, period="week"),
     ]
     entries = await operator.audit()
-    assert [msgspec.json.decode(entry.data) for entry in entries] == [
+    assert [entry.data for entry in entries] == [
         {"key": "limit:llm:acme", "rate": "10/m"},
         {"key": "limit:input_tokens:llm:acme", "bucket": "input_tokens=60000/m"},
         {"key": "limit:usd/day:llm:acme", "budget": "usd=0.5/day"},
@@ -90,7 +90,7 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
         await operator.set_limit("new", LimitChange(adaptive=True))
     with pytest.raises(InvalidOption, match="queue:mail has no rate to adapt"):
         await operator.set_limit("queue:mail", LimitChange(adaptive="5/m"))
-    assert msgspec.json.decode((await operator.audit())[0].data) == {"key": "limit:openai", "adaptive": True}
+    assert (await operator.audit())[0].data == {"key": "limit:openai", "adaptive": True}
 
 
 async def test_a_new_rate_does_not_lift_the_burst_that_the_code_keeps_small(operator: Operator, store: Store) -> None:
@@ -278,14 +278,14 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert await operator.limit_history() == history
     assert await operator.limit_history("nobody") == []
     assert len(await operator.events()) == 5
-    reached, short = map(event_shape, history)
-    assert reached["text"] == "the budget 'llm:acme' is at 50 %: $0.60 of $1 a day is spent or reserved"
-    assert (reached["key"], reached["spent"], reached["cap"], reached["unit"]) == (USD.key, 0.6, 1.0, "usd")
-    assert short["text"] == "the budget 'llm:acme' has $0.40 of $1 a day left, and a job waits for $0.60"
-    opened, by_hand, closed = map(event_shape, await operator.breaker_history())
-    assert opened["text"].startswith("breaker api opened until 20")
-    assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until it is reset", None)
-    assert closed["text"] == "breaker api closed"
+    reached, short = history
+    assert reached.text == "the budget 'llm:acme' is at 50 %: $0.60 of $1 a day is spent or reserved"
+    assert (reached.key, reached.spent, reached.cap, reached.unit) == (USD.key, 0.6, 1.0, "usd")
+    assert short.text == "the budget 'llm:acme' has $0.40 of $1 a day left, and a job waits for $0.60"
+    opened, by_hand, closed = await operator.breaker_history()
+    assert opened.text.startswith("breaker api opened until 20")
+    assert (by_hand.text, by_hand.until) == ("breaker smtp opened until it is reset", None)
+    assert closed.text == "breaker api closed"
 
 
 def test_a_breaker_shows_what_it_has_counted_in_its_window() -> None:
@@ -309,12 +309,8 @@ async def test_the_end_of_a_log_is_found_without_reading_it(store: Store, count:
 
 
 def test_an_event_that_cannot_be_read_is_told_by_its_kind() -> None:
-    assert event_shape(Entry("event", 0, "new.kind", data=b"x")) == {
-        "seq": 0,
-        "at": "1970-01-01T00:00:00.000Z",
-        "kind": "new.kind",
-        "text": "new.kind",
-    }
+    event = EventRecord.of(Entry("event", 0, "new.kind", data=b"x"))
+    assert (event.text, event.key, event.until) == ("new.kind", None, None)
 
 
 async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: Store) -> None:
@@ -344,7 +340,7 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
     for n, task in enumerate(("a", "b", "c")):
         held = await agents.claim(f"x{n}", Serves(None, (task,)))
         assert held is not None
-        id = (await operator.job(held.id)).view.id.hex()
+        id = (await operator.job(held.id)).id
         spent = {"usd": 0.05, "tokens": 12}
         if task == "a":
             await agents.complete(id, held.token, spent=spent)
@@ -352,8 +348,8 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
             await agents.fail(id, held.token, "no", spent=spent)
         else:
             await agents.release(id, held.token, spent=spent)
-        (note,) = (await operator.job(held.id)).view.notes
-        assert msgspec.json.decode(note.body) == {"tokens": 12, "usd": 0.05}
+        (note,) = (await operator.job(held.id)).notes
+        assert note.body == {"tokens": 12, "usd": 0.05}
     (gate,) = await store.gates(USD.key)
     assert gate.spent == 150_000
     held = await agents.claim("y", Serves(None, ("c",)))

@@ -13,8 +13,6 @@ from limpet.core.jobs.retention import DECLARED, SET, Walked, keep_of, said_in, 
 from limpet.core.jobs.view import Control
 from limpet.core.settings import parse_settings
 from limpet.ops import Operator
-from limpet.ops.retention import Kept
-from limpet.ops.shape import kept_shape
 from limpet.runtime.janitor import Janitor
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.referral import Referral
@@ -89,13 +87,11 @@ async def test_an_operator_wins_until_it_is_cleared(operator: Operator, store: S
     await store.put_control(Control(DECLARED, "mail", b'{"succeeded":1000,"dead":5000}'))
     await operator.set_retention("mail", {"succeeded": "forever"}, reason="audit")
     kept = await operator.set_retention("mail", {"cancelled": 2})
-    states = {State.succeeded: None, State.cancelled: 2_000, State.dead: 5_000}
-    assert kept == Kept("mail", states, frozenset({State.succeeded, State.cancelled}))
-    assert await operator.retention() == [kept]
-    shape = kept_shape(kept)
+    assert [(one.queue, one.keep) for one in await operator.retention()] == [("mail", kept.keep)]
+    shape = kept.to_dict()
     assert shape["keep"] == {"succeeded": None, "cancelled": 2.0, "dead": 5.0}
     assert shape["set_by"] == {"succeeded": "operator", "cancelled": "operator", "dead": "code"}
-    assert (await operator.clear_retention("mail")).states == {State.succeeded: 1_000, State.dead: 5_000}
+    assert (await operator.clear_retention("mail")).keep == {State.succeeded: 1, State.dead: 5}
     with pytest.raises(InvalidOption, match="has no retention of its own"):
         await operator.clear_retention("mail")
     with pytest.raises(InvalidOption, match="no end of a job"):

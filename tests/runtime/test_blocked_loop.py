@@ -20,6 +20,7 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import blocked_loop
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.blocked_loop import LONGEST_LOOK_S, LoopWatch, Place
+from limpet.runtime.loop_monitor import LoopMonitor
 from tests.runtime.running import Bench
 from tests.runtime.test_log_writer import JOB
 
@@ -165,8 +166,9 @@ def until_told(caplog: pytest.LogCaptureFixture, event: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("in_a_task", [False, True])
 async def test_a_worker_finds_the_job_the_place_and_says_so_in_its_beats(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    bench: Bench, caplog: pytest.LogCaptureFixture, in_a_task: bool
 ) -> None:
     caplog.set_level(logging.WARNING, "limpet.worker")
 
@@ -176,17 +178,21 @@ async def test_a_worker_finds_the_job_the_place_and_says_so_in_its_beats(
     async def hash_badly() -> None:
         await wait_badly()
 
-    id = await bench.put(bench.task(hash_badly))
+    async def hash_beside() -> None:
+        await asyncio.gather(wait_badly(), asyncio.sleep(0))
+
+    id = await bench.put(bench.task(hash_beside if in_a_task else hash_badly, name="hash"))
     worker = bench.worker()
     await worker.run(until_empty=True)
     told = next(each for each in events(caplog) if each["event"] == "loop blocked")
-    assert (told["task"], told["job_id"]) == ("hash_badly", id_text(id))
-    assert "in hash_badly" in told["stack"]
+    assert (told["task"], told["job_id"]) == ("hash", id_text(id))
+    assert "in wait_badly" in told["stack"]
+    assert in_a_task or "in hash_badly" in told["stack"]
     assert "in until_told" in told["stack"]
     assert "pipe.py" not in told["stack"]
     about = msgspec.json.decode(worker.info(), type=dict[str, Any])
     said = msgspec.convert(about.get("blocked_loop", {}), BlockedLoop)
-    assert said.now is None or said.now.task == "hash_badly"  # the last look may come before its end
+    assert said.now is None or said.now.task == "hash"  # the last look may come before its end
 
 
 async def test_code_of_no_job_is_told_of_only_in_a_process_of_ours(
@@ -208,3 +214,17 @@ async def test_code_of_no_job_is_told_of_only_in_a_process_of_ours(
 def test_counts_keep_the_longest() -> None:
     blocks = Blocks().one_more(3_000, 10).one_more(1_000, 20)
     assert blocks == Blocks(2, 3_000, 20)
+
+
+def test_a_look_that_fails_does_not_end_the_monitor() -> None:
+    looks = threading.Semaphore(0)
+
+    class Broken(LoopWatch):
+        def look(self) -> None:
+            looks.release()
+            raise RuntimeError("a handler has replaced something")
+
+    loop = asyncio.new_event_loop()
+    with LoopMonitor(None, 15_000).looks_through(Broken(loop)):
+        assert all(looks.acquire(timeout=60) for _ in range(2))
+    loop.close()

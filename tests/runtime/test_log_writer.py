@@ -198,3 +198,12 @@ def test_a_copy_of_the_process_writes_its_own_lines_alone() -> None:
             """
         )
     ) == [1, 2]
+
+
+def test_a_line_with_a_long_traceback_fits_into_one_write_to_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging(LogSettings("json"))
+    traceback = "\n".join(f'  File "shop/tasks.py", line {number}, in charge' for number in range(1_000))
+    job_log(logging.ERROR, "job dead", JOB, error="x" * 500, traceback=traceback)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert len(line) < log_writer.IN_PIPE_BYTES or sys.platform != "linux"
+    assert json.loads(line)["traceback"].endswith("line 999, in charge")

@@ -11,8 +11,8 @@ from limpet.ops.query import line_of, looks_like_query
 from limpet.ops.select import Which, may_be_id
 
 if TYPE_CHECKING:
-    from limpet.core.jobs.view import JobView
-    from limpet.ops.bulk import BulkReport
+    from limpet.core.records.bulk import BulkReport
+    from limpet.core.records.job import JobRecord
 
 Act = Callable[..., Awaitable["BulkReport"]]
 
@@ -34,8 +34,6 @@ def words_to_which(words: Sequence[str]) -> Which:
 
 async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_run: bool, yes: bool) -> int:
     """Do it, or say what would be done. Jobs named one by one need no question."""
-    from limpet.ops.shape import report_shape
-
     asks = is_query(words) and not yes
     report: Any = None
     if dry_run or asks:
@@ -47,7 +45,7 @@ async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_
         with terminal.progress("working") as progress:
             report = await act(progress=progress)
     if terminal.machine:
-        terminal.answer(report_shape(report))
+        terminal.answer(report)
     else:
         _tell(terminal, report)
         for note in report.notes:
@@ -60,23 +58,19 @@ def _jobs(count: int) -> str:
 
 
 def _show(terminal: Terminal, report: BulkReport) -> None:
-    from limpet.core.jobs.ids import id_text
-
-    for place, view in enumerate(report.samples):
-        why = f"  {view.error_type}: {view.reason}" if view.error_type else ""
-        terminal.say(f"  {id_text(view.id)}  {view.state.value}  {view.lane.task}  ({view.lane.queue}){why}")
+    for place, job in enumerate(report.samples):
+        why = f"  {job.failure}" if job.error else ""
+        terminal.say(f"  {job.id}  {job.state}  {job.task}  ({job.queue}){why}")
         if place < len(report.edits):
-            _show_edit(terminal, view, report.edits[place])
+            _show_edit(terminal, job, report.edits[place])
     if report.matched > len(report.samples):
         terminal.say(f"  … and {report.matched - len(report.samples):,} more")
 
 
-def _show_edit(terminal: Terminal, view: JobView, edit: Mapping[str, Any]) -> None:
+def _show_edit(terminal: Terminal, job: JobRecord, edit: Mapping[str, Any]) -> None:
     """The arguments as they will be, with what they were where they change."""
-    import msgspec
-
     before, after = edit["before"], edit["after"]
-    for name, value in msgspec.json.decode(view.args).items():
+    for name, value in job.args.items():
         was = "" if name not in after else f"  (was {_json(before[name])})" if name in before else "  (new)"
         terminal.say(f"    {name}: {_json(value)}{was}")
     for name in before.keys() - after.keys():

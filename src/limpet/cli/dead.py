@@ -14,7 +14,7 @@ from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
-from limpet.core.text.duration import text_of_ms
+from limpet.core.text.duration import ago_ms, text_of_ms
 
 
 @click.group(cls=Listing)
@@ -32,18 +32,16 @@ async def list_body(
     """List dead jobs, newest first."""
     from limpet.ops.query import line_of, parse_query
     from limpet.ops.select import guarded
-    from limpet.ops.shape import job_line
     from limpet.ops.since import narrowed
 
     asked = guarded(parse_query(line_of(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
     async with terminal.operator() as operator:
         page = await operator.jobs(await narrowed(operator.store, asked, "finished", since))
-    shapes = [job_line(view) for view in page.jobs]
     if terminal.json:
-        terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
+        terminal.answer(page)
         return
-    rows = [job_row(view, operator.now_ms()) for view in page.jobs]
-    terminal.table("dead_jobs", JOB_COLUMNS, rows, shapes)
+    rows = [job_row(job, operator.now_ms()) for job in page.jobs]
+    terminal.table("dead_jobs", JOB_COLUMNS, rows, page.jobs)
     if page.cursor:
         terminal.say(f"more: --cursor {page.cursor}")
 
@@ -53,18 +51,15 @@ async def list_body(
 @since_option("Causes that killed a job")
 async def causes_body(terminal: Terminal, queue: str | None, limit: int, since: str | None) -> None:
     """Dead jobs grouped by what killed them, most frequent first."""
-    from limpet.ops.shape import cause_shape
-
     async with terminal.operator() as operator:
-        since_ms = await instant(operator.store, since)
-        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=since_ms), operator.now_ms()
-    shapes = [cause_shape(cause) for cause in causes]
+        begin_ms = await instant(operator.store, since)
+        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=begin_ms), operator.now_ms()
     columns = ("count", "cause", "task", "error", "message", "last", "sample")
     rows = []
-    for cause, s in zip(causes, shapes, strict=True):
-        last = f"{text_of_ms(max(0, now_ms - cause.last_at_ms))} ago"
-        rows.append((s["count"], s["cause"], s["task"], s["error"], s["message"], last, s["sample"]))
-    terminal.table("causes", columns, rows, shapes)
+    for one in causes:
+        last = f"{text_of_ms(ago_ms(one.last_at, now_ms))} ago"
+        rows.append((one.count, one.cause, one.task, one.error, one.message, last, one.sample))
+    terminal.table("causes", columns, rows, causes)
 
 
 def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:

@@ -39,8 +39,10 @@ async def edit_body(
     Without --args and --patch they open as JSON in $VISUAL or $EDITOR, again after a mistake. What its task cannot
     take is refused, and the job stays as it was. The audit log keeps the old and the new arguments.
     """
+    from limpet.ops.select import view_of
+
     async with terminal.operator() as operator:
-        view = (await operator.job(id)).view
+        view = await view_of(operator.store, await operator.resolve(id))
         if view.state is not State.dead:
             raise UsageError(
                 f"job {id_text(view.id)} is {view.state.value}, and only dead jobs are edited",

@@ -13,7 +13,7 @@ from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from limpet.core.gate import Gate
-    from limpet.core.jobs.view import Entry
+    from limpet.core.records.log import EventRecord
 
 
 # Microseconds of what a rate is shown for: the first that has a round number of jobs, or of cents, in it.
@@ -212,17 +212,16 @@ async def breakers_history_body(terminal: Terminal, name: str | None, limit: int
         show_events(terminal, await operator.breaker_history(name, limit, since_ms=since_ms))
 
 
-def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
+def show_events(terminal: Terminal, events: Sequence[EventRecord]) -> None:
     """A list of events."""
-    from limpet.ops.shape import event_shape
+    from limpet.core.records.record import plain
 
     terminal.newest_last = True
-    shapes = [event_shape(entry) for entry in entries]
-    if terminal.machine or not shapes:
-        terminal.table("events", (), (), shapes)
+    if terminal.machine or not events:
+        terminal.table("events", (), (), events)
         return
-    for shape in shapes:  # whole sentences: a table would cut them
-        terminal.text(f"{shape['at']}  {shape['text']}")
+    for event in events:  # whole sentences: a table would cut them
+        terminal.text(f"{plain(event.at)}  {event.text}")
 
 
 @click.argument("prefix", required=False, default="")

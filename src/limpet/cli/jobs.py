@@ -20,12 +20,11 @@ from limpet.cli.words import (
     since_option,
 )
 from limpet.core.errors import JobError, UsageError
-from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import STATES
-from limpet.core.text.duration import text_of_ms
+from limpet.core.text.duration import ago_ms, text_of_ms
 
 if TYPE_CHECKING:
-    from limpet.core.jobs.view import JobView
+    from limpet.core.records.job import JobRecord
 
 
 @click.argument("query", nargs=-1, shell_complete=complete_query)
@@ -41,19 +40,17 @@ async def jobs_body(
     A word without a field is looked for in the task's name and in the error.
     """
     from limpet.ops.query import line_of, parse_query
-    from limpet.ops.shape import job_line
     from limpet.ops.since import narrowed
 
     asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=not oldest)
     async with terminal.operator() as operator:
         page = await operator.jobs(await narrowed(operator.store, asked, "age", since))
         hint = "" if page.jobs else await _hint(operator.store, asked)
-    shapes = [job_line(view) for view in page.jobs]
     if terminal.json:
-        terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
+        terminal.answer(page)
     else:
-        rows = [job_row(view, operator.now_ms()) for view in page.jobs]
-        terminal.table("jobs", JOB_COLUMNS, rows, shapes)
+        rows = [job_row(job, operator.now_ms()) for job in page.jobs]
+        terminal.table("jobs", JOB_COLUMNS, rows, page.jobs)
         if page.cursor:
             terminal.say(f"more: --cursor {page.cursor}")
     if hint:
@@ -63,13 +60,10 @@ async def jobs_body(
 JOB_COLUMNS: Final = ("id", "state", "task", "queue", "attempt", "age", "error")
 
 
-def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
+def job_row(job: JobRecord, now_ms: int) -> tuple[object, ...]:
     """One job as a line of a table."""
-    from limpet.ops.shape import error_of
-
-    error = ": ".join(text for text in error_of(view)[:2] if text)
-    attempts, age = f"{view.attempt}/{view.policy.attempts}", text_of_ms(max(0, now_ms - view.enqueued_at_ms))
-    return id_text(view.id), view.state.value, view.lane.task, view.lane.queue, attempts, age, error
+    age = text_of_ms(ago_ms(job.enqueued_at, now_ms))
+    return job.id, job.state, job.task, job.queue, f"{job.attempt}/{job.attempts}", age, job.failure or ""
 
 
 async def _hint(store: Any, query: Any) -> str:
@@ -110,25 +104,22 @@ def _patience(text: str) -> int:
 async def job_body(terminal: Terminal, id: str, full: bool, wait: int | None) -> None:
     """Show one job (ID, or the unique end of one) with its arguments, result and attempts."""
     from limpet.cli.detail import show_job
-    from limpet.ops.shape import job_whole
 
     if wait is not None:
         await _waited(terminal, id, None if wait == FOREVER_MS else wait)
         return
     async with terminal.operator() as operator:
-        detail = await operator.job(id)
-    shape = job_whole(detail.view, detail.attempts)
+        found = await operator.job(id)
     if terminal.json:
-        terminal.answer(shape)
+        terminal.answer(found)
     else:
-        show_job(terminal, shape, full=full)
+        show_job(terminal, found.to_dict(), full=full)
 
 
 async def _waited(terminal: Terminal, id: str, wait_ms: int | None) -> None:
     """Print the job's result once it has one; with --json the whole job, however it ends."""
     from limpet.cli.waiting import result_of
     from limpet.ops.select import resolve
-    from limpet.ops.shape import job_whole
 
     async with terminal.operator(wait_ms=patience_ms(wait_ms)) as operator:
         raw = await resolve(operator.store, id)
@@ -139,7 +130,7 @@ async def _waited(terminal: Terminal, id: str, wait_ms: int | None) -> None:
             failed = error
         detail = await operator.job(raw) if terminal.json else None
     if detail is not None:
-        terminal.answer(job_whole(detail.view, detail.attempts))
+        terminal.answer(detail)
     if failed is not None:
         raise failed
     if detail is None:
@@ -152,7 +143,7 @@ async def explain_body(terminal: Terminal, id: str) -> None:
     async with terminal.operator() as operator:
         found = await operator.explain(id)
     if terminal.json:
-        terminal.answer(found.to_dict())
+        terminal.answer(found)
     else:
         terminal.text(str(found))
 

@@ -10,7 +10,9 @@ import msgspec
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, instant, since_option
 from limpet.core.errors import UsageError
-from limpet.core.text.duration import text_of_ms
+from limpet.core.jobs.state import STATES
+from limpet.core.records.record import plain
+from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
 _NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "tenant_depth", "adaptive", "weight")
@@ -21,30 +23,28 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: their queues and their running jobs."""
-    from limpet.core.endings.refusal import about
-    from limpet.ops.blocked_loop import loop_words
-    from limpet.ops.code import capabilities, differing
-    from limpet.ops.shape import session_shape, stuck_places
+    from limpet.ops.code import differing
 
     async with terminal.operator() as operator:
         found, now_ms = await operator.workers(), operator.now_ms()
+        notes = differing(await operator.store.sessions())
     rows = [
         (
-            view.session,
-            "any" if view.serves.queues is None else ",".join(view.serves.queues),
-            "any" if view.serves.tasks is None else str(len(view.serves.tasks)),
-            ",".join(capabilities(view)),
-            about(view).code_version,
-            f"{text_of_ms(max(0, now_ms - view.started_at_ms))} ago",
-            f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
-            f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
-            loop_words(view, now_ms),
+            one.session,
+            "any" if one.queues is None else ",".join(one.queues),
+            "any" if one.tasks is None else str(len(one.tasks)),
+            ",".join(one.capabilities),
+            one.code_version,
+            f"{text_of_ms(ago_ms(one.started_at, now_ms))} ago",
+            f"{one.running} ({one.stuck} stuck)" if one.stuck else one.running,
+            f"{text_of_ms(ago_ms(one.beat_at, now_ms))} ago",
+            one.loop,
         )
-        for view in found
+        for one in found
     ]
     columns = ("worker", "queues", "tasks", "capabilities", "code", "started", "running", "beat", "loop")
-    terminal.table("workers", columns, rows, [session_shape(view) for view in found])
-    for each in differing(found):
+    terminal.table("workers", columns, rows, found)
+    for each in notes:
         terminal.say(f"note: {each}")
 
 
@@ -54,19 +54,18 @@ async def stats_body(terminal: Terminal) -> None:
     Rates and times of the last minute are those of live workers; --watch adds the changes since the look before.
     """
     from limpet.cli.tasks import minute_text
-    from limpet.ops.shape import counts_shape
 
     async with terminal.operator() as operator:
-        shape, minute = counts_shape(await operator.stats()), await operator.last_minute()
-        now_ms = operator.now_ms()
+        found, now_ms = await operator.stats(), operator.now_ms()
+    shape = found.to_dict()
     rates = _per_second(terminal, shape["ever"], now_ms)
     if terminal.machine:
-        terminal.answer({**shape, "last_minute": minute.to_dict(), "per_second": rates})
+        terminal.answer({**shape, "per_second": rates})
         return
-    ever = shape.pop("ever")
-    for words, counts in (("now", shape), ("ever", ever)):
+    now = {state: shape[state] for state in STATES}
+    for words, counts in (("now", now), ("ever", shape["ever"])):
         terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
-    terminal.text(f"last minute, live workers: {minute_text(minute)}")
+    terminal.text(f"last minute, live workers: {minute_text(found.last_minute)}")
     if rates is not None:
         said = ", ".join(f"{rate:,.1f} {name.replace('_', ' ')}" for name, rate in rates.items() if rate) or "no change"
         terminal.text(f"a second, since the look before: {said}")
@@ -86,27 +85,24 @@ def _per_second(terminal: Terminal, ever: dict[str, int], now_ms: int) -> dict[s
 @since_option("Lines")
 async def audit_body(terminal: Terminal, after: int | None, limit: int, since: str | None) -> None:
     """Show the newest lines of the audit log, the newest last: who did what, to which job, queue or limit, and why."""
-    from limpet.ops.shape import entry_shape
-
     if after is not None and since is not None:
         raise UsageError("--after and --since both say where to begin", fix="give one of them")
     async with terminal.operator() as operator:
         entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since))
     terminal.newest_last = after is None
-    shapes = [entry_shape(entry) for entry in entries]
     rows = [
         (
-            s["seq"],
-            s["at"],
-            s["actor"],
-            s["kind"],
-            s["job"] or _thing(s["data"] or {}),
-            _numbers(s["data"] or {}),
-            s["reason"],
+            one.seq,
+            plain(one.at),
+            one.actor,
+            one.kind,
+            one.job or _thing(one.data or {}),
+            _numbers(one.data or {}),
+            one.reason,
         )
-        for s in shapes
+        for one in entries
     ]
-    terminal.table("entries", ("seq", "at", "who", "what", "on", "change", "why"), rows, shapes)
+    terminal.table("entries", ("seq", "at", "who", "what", "on", "change", "why"), rows, entries)
 
 
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
@@ -151,8 +147,6 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
 
     Exit 10 with warnings, 11 with errors.
     """
-    from limpet.ops.shape import finding_shape
-
     if repair:
         from limpet.cli.repair import run_repair
 
@@ -164,11 +158,11 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
     levels = {finding.level for finding in findings}
     shown = [finding for finding in findings if not quiet or finding.level != "ok"]
     if terminal.jsonl:
-        terminal.lines(finding_shape(finding) for finding in shown)
+        terminal.lines(shown)
     elif terminal.json:
         worst = next((level for level in ("error", "warning", "ok") if level in levels), "ok")
         about = {"url": terminal.place, "namespace": terminal.config.namespace.value, "worst": worst}
-        terminal.answer({**about, "findings": [finding_shape(finding) for finding in shown]})
+        terminal.answer({**about, "findings": [finding.to_dict() for finding in shown]})
     else:
         if not quiet:
             terminal.text(f"{'store':<8} {terminal.place}, namespace {terminal.config.namespace.value}")

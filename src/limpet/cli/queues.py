@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +13,11 @@ from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.weights import weights
 from limpet.cli.words import Listing, command, complete_queue, complete_task, duration
 from limpet.core.errors import UsageError
-from limpet.core.jobs.state import LIVE, STATES, State
-from limpet.core.text.duration import text_of_ms
+from limpet.core.jobs.state import STATES
+from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import TIMED_OUT
 
 if TYPE_CHECKING:
-    from limpet.core.jobs.view import Counts
     from limpet.ops import Operator
 
 LOOK_S = 0.2  # how often a drain is looked at while someone waits for it
@@ -32,25 +30,22 @@ def queues() -> None:
 
 async def list_body(terminal: Terminal) -> None:
     """List queues: jobs by state, the oldest that is ready, pauses."""
-    from limpet.ops.shape import queue_shape
-
     async with terminal.operator() as operator:
         found = await operator.queues()
         now_ms = operator.now_ms()
     rows = []
-    for view in found:
-        oldest = "" if view.oldest_ready_at_ms is None else text_of_ms(max(0, now_ms - view.oldest_ready_at_ms))
-        gate, words = view.gate, ""
-        if gate is not None and gate.paused is not None:
-            words = f"paused by {gate.paused.by}{f': {gate.paused.reason}' if gate.paused.reason else ''}"
-        elif gate is not None and gate.draining:
+    for one in found:
+        oldest = "" if one.oldest_ready_at is None else text_of_ms(ago_ms(one.oldest_ready_at, now_ms))
+        words = ""
+        if one.paused is not None:
+            words = f"paused by {one.paused.by}{f': {one.paused.reason}' if one.paused.reason else ''}"
+        elif one.draining:
             words = "draining"
-        elif gate is not None and gate.rule.depth is not None:
-            waiting = sum(view.counts.get(state, 0) for state in LIVE if state is not State.running)
-            words = f"{'full: ' if waiting >= gate.rule.depth else ''}{gate.rule.depth:,} may wait"
-        rows.append((view.queue, *(view.counts.get(state, 0) for state in STATES), oldest, words))
+        elif one.depth is not None:
+            words = f"{'full: ' if one.waiting >= one.depth else ''}{one.depth:,} may wait"
+        rows.append((one.queue, *(getattr(one, state) for state in STATES), oldest, words))
     columns = ("queue", *(state.value for state in STATES), "oldest", "note")
-    terminal.table("queues", columns, rows, [queue_shape(view) for view in found])
+    terminal.table("queues", columns, rows, found)
 
 
 def _gate(queue: str | None, task: str | None, everything: bool) -> str:
@@ -132,29 +127,17 @@ async def drain_body(
 
 async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms: int | None) -> int:
     """Wait until nothing is left to do behind this gate; answers how many jobs are left when the time is over."""
-    from limpet.ops.declared import task_names
-
     until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-    kind, _, name = key.partition(":")
-    keys = {f"task:{each}" for each in await task_names(operator.store, name)} if kind == "task" else {key}
     total = 0
     with terminal.progress(f"draining {key.partition(':')[2] or 'everything'}") as progress:
         while True:
-            left = _left(await operator.stats(), keys)
+            left = await operator.left(key)
             total = max(total, left)
             if progress is not None:
                 progress(total - left, total)
             if not left or (until is not None and time.monotonic() >= until):
                 return left
             await asyncio.sleep(LOOK_S)
-
-
-def _left(counts: Counts, keys: Collection[str]) -> int:
-    return sum(
-        count
-        for (queue, task, state), count in counts.now.items()
-        if state in LIVE and not {"all", f"queue:{queue}", f"task:{task}"}.isdisjoint(keys)
-    )
 
 
 def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:

@@ -8,13 +8,11 @@ from limpet.cli.terminal import Terminal
 from limpet.ops.codes import OK
 
 if TYPE_CHECKING:
-    from limpet.ops.repair import RepairReport
+    from limpet.core.records.log import RepairReport
 
 
 async def run_repair(terminal: Terminal, *, dry_run: bool, yes: bool, reason: str) -> int:
     """Show where the store differs from its records, then set it by them."""
-    from limpet.ops.repair import repair_shape
-
     async with terminal.operator() as operator:
         report = None if yes and not dry_run else await operator.repair(dry_run=True)
         if report is not None and report.differences and not dry_run:
@@ -24,7 +22,7 @@ async def run_repair(terminal: Terminal, *, dry_run: bool, yes: bool, reason: st
             report = await operator.repair(reason=reason)
     assert report is not None
     if terminal.machine:
-        terminal.answer(repair_shape(report))
+        terminal.answer(report)
     elif not report.differences:
         terminal.text("nothing to repair: counters, slots and indexes say what the records say")
     else:

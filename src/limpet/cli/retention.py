@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -12,7 +11,7 @@ from limpet.cli.words import Listing, command, complete_queue
 from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from limpet.ops.retention import Kept
+    from limpet.core.records.queue import RetentionChange, RetentionRecord
 
 ENDS: Final = ("succeeded", "cancelled", "dead")
 
@@ -24,23 +23,21 @@ def retention() -> None:
 
 async def list_body(terminal: Terminal) -> None:
     """List queues with their own retention of finished jobs."""
-    from limpet.ops.shape import kept_shape
-
     async with terminal.operator() as operator:
         found = await operator.retention()
     rows = [(kept.queue, *_times(kept)) for kept in found]
-    terminal.table("retention", ("queue", *ENDS), rows, [kept_shape(kept) for kept in found])
+    terminal.table("retention", ("queue", *ENDS), rows, found)
 
 
-def _times(kept: Kept) -> list[str]:
+def _times(kept: RetentionRecord) -> list[str]:
     from limpet.core.jobs.state import State
     from limpet.core.text.duration import text_of_ms
 
     words = []
     for state in map(State, ENDS):
-        ms = kept.states.get(state)
-        text = "" if state not in kept.states else "forever" if ms is None else text_of_ms(ms)
-        words.append(f"{text} (set)" if state in kept.set_by_operator else text)
+        stays_s = kept.keep.get(state)
+        text = "" if state not in kept.keep else "forever" if stays_s is None else text_of_ms(round(stays_s * 1000))
+        words.append(f"{text} (set)" if kept.set_by.get(state) == "operator" else text)
     return words
 
 
@@ -53,16 +50,13 @@ async def set_body(
     terminal: Terminal, queue: str, succeeded: str | None, cancelled: str | None, dead: str | None, reason: str
 ) -> None:
     """Set how long finished jobs of QUEUE stay; it wins over the code and the settings files until cleared."""
-    from limpet.ops.names import unknown_gate_note
-
     given = dict(zip(ENDS, (succeeded, cancelled, dead), strict=True))
     keep = {name: value for name, value in given.items() if value is not None}
     if not keep:
         raise UsageError("say how long which jobs stay", fix="--succeeded 7d, --cancelled 1d or --dead forever")
     async with terminal.operator() as operator:
-        note = await unknown_gate_note(operator.store, f"queue:{queue}")
         kept = await operator.set_retention(queue, keep, reason=reason)
-    _told(terminal, kept, [note] if note else [])
+    _told(terminal, kept)
 
 
 @click.argument("queue", shell_complete=complete_queue)
@@ -74,15 +68,13 @@ async def clear_body(terminal: Terminal, queue: str, reason: str) -> None:
     _told(terminal, kept)
 
 
-def _told(terminal: Terminal, kept: Kept, notes: Sequence[str] = ()) -> None:
-    from limpet.ops.shape import kept_shape
-
+def _told(terminal: Terminal, kept: RetentionChange) -> None:
     if terminal.machine:
-        terminal.answer({**kept_shape(kept), "notes": list(notes)})
+        terminal.answer(kept)
         return
     said = [f"{name} {text}" for name, text in zip(ENDS, _times(kept), strict=True) if text]
     terminal.text(f"{kept.queue}: {', '.join(said) or 'as all queues'}")
-    for note in notes:
+    for note in kept.notes:
         terminal.say(f"note: {note}")
 
 

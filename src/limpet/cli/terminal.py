@@ -17,6 +17,7 @@ import msgspec
 
 from limpet.config import Config, load_config
 from limpet.core.errors import StoreUnreachable, UsageError
+from limpet.core.records.record import Record
 from limpet.core.text.duration import iso
 from limpet.core.text.storable import storable
 from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
@@ -117,6 +118,7 @@ class Terminal:
 
     def answer(self, shape: Any) -> None:
         """One JSON object on stdout; of each look, with its instant, one line."""
+        shape = _shape_of(shape)
         if self.watches:
             print(msgspec.json.encode({"at": iso(time.time_ns() // 1_000_000), **shape}).decode())
             return
@@ -126,7 +128,7 @@ class Terminal:
     def lines(self, shapes: Iterable[Any]) -> None:
         """One JSON object per line on stdout."""
         for shape in shapes:
-            print(msgspec.json.encode(shape).decode())
+            print(msgspec.json.encode(_shape_of(shape)).decode())
 
     def text(self, words: str) -> None:
         """An answer for people, on stdout."""
@@ -166,7 +168,7 @@ class Terminal:
         if self.jsonl:
             self.lines(shapes)
         elif self.json:
-            self.answer({name: list(shapes)})
+            self.answer({name: list(map(_shape_of, shapes))})
         elif not rows:
             self.say(f"no {name.replace('_', ' ')}")
         else:
@@ -198,6 +200,10 @@ class Terminal:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _shape_of(answer: Any) -> Any:
+    return answer.to_dict() if isinstance(answer, Record) else answer
 
 
 def patience_ms(timeout_ms: int | None) -> int:

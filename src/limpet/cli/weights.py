@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,7 @@ from limpet.cli.terminal import Terminal
 from limpet.cli.words import Listing, command
 
 if TYPE_CHECKING:
-    from limpet.ops.weights import Weight
+    from limpet.core.records.queue import WeightChange
 
 
 @click.group(cls=Listing)
@@ -23,8 +22,7 @@ async def list_body(terminal: Terminal) -> None:
     """List queues and tenants with another share than 1."""
     async with terminal.operator() as operator:
         found = await operator.weights()
-    shapes = [{"name": one.name, "weight": one.weight} for one in found]
-    terminal.table("weights", ("queue or tenant", "jobs per turn"), [(one.name, one.weight) for one in found], shapes)
+    terminal.table("weights", ("queue or tenant", "jobs per turn"), [(one.name, one.weight) for one in found], found)
 
 
 @click.argument("name")
@@ -32,12 +30,9 @@ async def list_body(terminal: Terminal) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def set_body(terminal: Terminal, name: str, weight: int, reason: str) -> None:
     """Let one turn of NAME (queue:mail, tenant:acme) serve WEIGHT jobs."""
-    from limpet.ops.weights import unused
-
     async with terminal.operator() as operator:
         found = await operator.set_weight(name, weight, reason=reason)
-        note = await unused(operator.store, name)
-    _told(terminal, found, [note] if note else [])
+    _told(terminal, found)
 
 
 @click.argument("name")
@@ -49,12 +44,12 @@ async def clear_body(terminal: Terminal, name: str, reason: str) -> None:
     _told(terminal, found)
 
 
-def _told(terminal: Terminal, found: Weight, notes: Sequence[str] = ()) -> None:
+def _told(terminal: Terminal, found: WeightChange) -> None:
     if terminal.machine:
-        terminal.answer({"name": found.name, "weight": found.weight, "notes": list(notes)})
+        terminal.answer(found)
         return
     terminal.text(f"{found.name}: {found.weight} per turn")
-    for note in notes:
+    for note in found.notes:
         terminal.say(f"note: {note}")
 
 

@@ -1,8 +1,8 @@
 """Asks about work and corrects it: one operator API under every face."""
 
+from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.ops.agents import Agents, LeaseAnswer
-from limpet.ops.bulk import BulkReport
 from limpet.ops.calendar import NextRun, ScheduleView, TickView
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from limpet.core.jobs.view import Entry, JobView
+from limpet.core.jobs.view import Entry
 from limpet.core.text.storable import checked_text
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
@@ -17,22 +17,6 @@ from limpet.stores.base import Store
 Progress = Callable[[int, int], None]  # jobs done, jobs in all
 Act = Callable[[Sequence[bytes]], Awaitable[Sequence[str]]]  # one chunk → one answer per id
 Facts = Callable[[bytes], Mapping[str, object]]  # what the log keeps of one job beside the answer
-
-
-@dataclass(frozen=True)
-class BulkReport:
-    """What a bulk action met and did. `answers` counts the store's words; `done` counts changed jobs."""
-
-    action: str
-    matched: int
-    samples: tuple[JobView, ...]
-    dry_run: bool
-    done: int = 0
-    answers: dict[str, int] = field(default_factory=dict)
-    holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
-    made: dict[str, str] = field(default_factory=dict)  # job → the new one that was made of it
-    edits: tuple[Mapping[str, object], ...] = ()  # of the samples: arguments that change, before and after
-    notes: tuple[str, ...] = ()  # what people should know besides
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from limpet.core.endings.refusal import about, is_code
+from limpet.core.endings.refusal import about
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Finding
 from limpet.core.text.duration import iso
@@ -33,11 +33,6 @@ class Differing(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"task {self.task} has {len(self.variants)} signatures: {'; '.join(map(str, self.variants))}"
-
-
-def capabilities(session: SessionView) -> list[str]:
-    """What a worker can do, as a person has said it."""
-    return [capability for capability in session.serves.capabilities if not is_code(capability)]
 
 
 def differing(sessions: Iterable[SessionView]) -> list[Differing]:

@@ -15,6 +15,7 @@ from limpet.core.jobs.view import Counts, Finding, JobView, Query, QueueView
 from limpet.core.limits.account import Account
 from limpet.core.limits.budget import base_of, raising
 from limpet.core.limits.unit import amount_text, amount_typed, public_unit
+from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.agreement import disagreements
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
@@ -25,7 +26,6 @@ from limpet.ops.code import code_findings
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.repair import FIX, books
-from limpet.ops.shape import stuck_places
 from limpet.ops.witness import changed_stores
 from limpet.stores.asking import MOST_GATES, all_gates, examined
 from limpet.stores.base import Features, Store
@@ -143,7 +143,7 @@ def _leases(running: Iterable[JobView], sessions: Sequence[SessionView], now_ms:
 
 def _places(sessions: Sequence[SessionView]) -> Iterator[Finding]:
     for session in sessions:
-        if stuck := stuck_places(session):
+        if stuck := WorkerRecord.of(session).stuck:
             text = f"{stuck} slots of worker {session.session} are taken by handlers or processes that do not end"
             fix = "a supervised worker restarts by itself; restart any other one, and give the hanging calls a timeout"
             yield Finding("warning", "lost_places", text, fix)

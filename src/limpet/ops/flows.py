@@ -13,8 +13,10 @@ from limpet.core.flows.flow import FlowGraph, FlowNode, flow_state, mark_of, onl
 from limpet.core.jobs.ids import IdMaker, id_bytes, id_text
 from limpet.core.jobs.state import LIVE, WAITING, State
 from limpet.core.jobs.view import FlowView, JobView, Query, Term
+from limpet.core.records.bulk import BulkReport
+from limpet.core.records.job import JobRecord
 from limpet.core.text.storable import checked_text
-from limpet.ops.bulk import BulkReport, Decision, Progress
+from limpet.ops.bulk import Decision, Progress
 from limpet.ops.select import PAGE, SHORTEST_SUFFIX, key_holders, resolve, walk
 from limpet.stores.asking import refuse_draining
 from limpet.stores.base import RetryRequest, Store
@@ -163,7 +165,7 @@ class Flows:
         graph = await self.graph(id)
         live = await self._views(id, LIVE)
         if dry_run:
-            return BulkReport("cancel", len(live), tuple(live[:_SAMPLES]), dry_run=True)
+            return BulkReport("cancel", len(live), _shown(live), dry_run=True)
         answers: dict[bytes, str] = {}
         left = live
         for _ in range(_ROUNDS):
@@ -182,7 +184,7 @@ class Flows:
         counted = Counter(word for word in answers.values() if word != "finished")  # it was quicker
         await self._log("flow.cancel", graph, reason, force=force, answers=dict(counted))
         done = counted["cancelled"] + counted["cancelling"]
-        return BulkReport("cancel", counted.total(), tuple(live[:_SAMPLES]), False, done, dict(counted))
+        return BulkReport("cancel", counted.total(), _shown(live), False, done, dict(counted))
 
     async def retry(
         self,
@@ -201,7 +203,7 @@ class Flows:
             return await self._rerun(graph, from_, reason, force=force, dry_run=dry_run)
         dead = [node.view for node in graph.nodes if node.view.state is State.dead]
         if dry_run:
-            return BulkReport("retry", len(dead), tuple(dead[:_SAMPLES]), dry_run=True)
+            return BulkReport("retry", len(dead), _shown(dead), dry_run=True)
         answers: Counter[str] = Counter()
         refused: list[bytes] = []
         for start in range(0, len(dead), PAGE):
@@ -214,7 +216,7 @@ class Flows:
                 progress(start + len(ids), len(dead))
         await self._log("flow.retry", graph, reason, answers=dict(answers))
         holders = await key_holders(self.store, refused)
-        return BulkReport("retry", len(dead), tuple(dead[:_SAMPLES]), False, answers["retried"], dict(answers), holders)
+        return BulkReport("retry", len(dead), _shown(dead), False, answers["retried"], dict(answers), holders)
 
     async def _rerun(
         self, graph: FlowGraph, from_: Sequence[str], reason: str, *, force: bool, dry_run: bool
@@ -228,7 +230,7 @@ class Flows:
         await refuse_draining(self.store, *(node.view.lane for node in again))
         await self._refuse_held(again)
         if dry_run:
-            return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), dry_run=True)
+            return BulkReport("run again", len(again), _shown(views), dry_run=True)
         words = reason or f"run again from {', '.join(from_)}"
         await self._stop(views, words, force=force)
         maker, now_ms = IdMaker(), self._asked_ms or time.time_ns() // 1_000_000
@@ -244,7 +246,7 @@ class Flows:
         }
         await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
         answers = Counter("existing" if each.existing else "enqueued" for each in stored)
-        return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, answers["enqueued"], dict(answers))
+        return BulkReport("run again", len(again), _shown(views), False, answers["enqueued"], dict(answers))
 
     async def _refuse_orphans(self, graph: FlowGraph, again: Sequence[FlowNode]) -> None:
         """Copies of nodes whose parents are stored no more could not be enqueued: nothing is stopped for those."""
@@ -279,6 +281,10 @@ class Flows:
             **{name: value for name, value in data.items() if value},
         }
         await self.store.append([Decision(kind, self.actor, reason, facts).entry(self._asked_ms)])
+
+
+def _shown(views: Sequence[JobView]) -> tuple[JobRecord, ...]:
+    return tuple(map(JobRecord.of, views[:_SAMPLES]))
 
 
 def _not_found(id: bytes) -> FlowNotFound:

@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from limpet.core.errors import InvalidOption
 from limpet.core.flows.steps import SLEEP, waits_of
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import SessionView, Signal
+from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.retention import Keep
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import (
-    CauseView,
-    Counts,
     Entry,
-    Finding,
     Inspection,
-    Page,
     Query,
     QueueView,
 )
 from limpet.core.limits.budget import base_of
+from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
+from limpet.core.records.job import JobDetail, JobPage, JobRecord
+from limpet.core.records.log import AuditRecord, CauseRecord, EventRecord, FindingRecord, RepairReport
+from limpet.core.records.queue import (
+    QueueRecord,
+    RetentionChange,
+    RetentionRecord,
+    StatsRecord,
+    WeightChange,
+    WeightRecord,
+)
+from limpet.core.records.task import TaskDetail, TaskRecord
+from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
+from limpet.ops.blocked_loop import loop_words
 from limpet.ops.breakers import BreakerPage, breaker_page
-from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
-from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, with_declared
+from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
+from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, task_names, with_declared
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
@@ -54,12 +63,12 @@ from limpet.ops.limits import (
 from limpet.ops.names import Kind, require
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
-from limpet.ops.repair import RepairReport, repair
+from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
-from limpet.ops.retention import Kept, clear_retention, retention, set_retention
+from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.tasks import last_minute, task, tasks
-from limpet.ops.weights import Weight, set_weight, weights
+from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
 from limpet.stores.base import RetryRequest, Store
 
@@ -91,18 +100,22 @@ class Operator:
 
     # -- asking
 
-    async def jobs(self, query: str | Query = "", *, limit: int = 50, cursor: str | None = None) -> Page:
+    async def jobs(self, query: str | Query = "", *, limit: int = 50, cursor: str | None = None) -> JobPage:
         """One page of jobs."""
         if isinstance(query, str):
             query = parse_query(query, limit=limit, cursor=cursor)
-        return await self.store.find(query, now_ms=self._asked_ms)
+        return JobPage.of(await self.store.find(query, now_ms=self._asked_ms))
 
     async def resolve(self, text: str) -> bytes:
         """The id that `text` names, whole or by its unique end."""
         return await resolve(self.store, text)
 
-    async def job(self, id: str | bytes) -> Inspection:
+    async def job(self, id: str | bytes) -> JobDetail:
         """Everything about one job."""
+        found = await self._inspection(id)
+        return JobDetail.whole(found.view, found.attempts)
+
+    async def _inspection(self, id: str | bytes) -> Inspection:
         raw = id if isinstance(id, bytes) else await self.resolve(id)
         found = await self.store.inspect(raw, now_ms=self._asked_ms)
         if found is None:
@@ -111,7 +124,7 @@ class Operator:
 
     async def explain(self, id: str | bytes) -> Explanation:
         """Why the job is not running, or what became of it."""
-        found = await self.job(id)
+        found = await self._inspection(id)
         return explain(
             found,
             now_ms=self.now_ms(),
@@ -121,23 +134,24 @@ class Operator:
             executor=await executor_of(self.store, found.view),
         )
 
-    async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseView]:
+    async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseRecord]:
         """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
         queue = None if queue is None else checked_text(queue, what="queue")
         found = await self.store.causes(queue, MOST_CAUSES if since_ms else limit)
-        return [cause for cause in found if cause.last_at_ms >= since_ms][:limit]
+        return [CauseRecord.of(cause) for cause in found if cause.last_at_ms >= since_ms][:limit]
 
-    async def queues(self) -> list[QueueView]:
+    async def queues(self) -> list[QueueRecord]:
         """Every queue: queues with jobs now or before, and queues of live workers."""
         found = {view.queue: view for view in (await self.store.count(queues=True)).queues}
         declared = {gate.key: gate for gate in await declared_gates(self.store)}
         for name in await declared_queues(self.store):
             found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))
-        return [found[name] for name in sorted(found)]
+        return [QueueRecord.of(found[name]) for name in sorted(found)]
 
-    async def workers(self) -> list[SessionView]:
+    async def workers(self) -> list[WorkerRecord]:
         """Live workers and agents."""
-        return await self.store.sessions()
+        now_ms = self.now_ms()
+        return [WorkerRecord.of(view, loop_words(view, now_ms)) for view in await self.store.sessions()]
 
     async def tasks(self) -> list[TaskRecord]:
         """Every task, by name: where its jobs are, how they ended during the last minute, the workers that know it."""
@@ -147,13 +161,19 @@ class Operator:
         """One task, by its name or a former one, with all that its code declares."""
         return await task(self.store, checked_text(name, what="task"))
 
-    async def last_minute(self) -> MinuteRecord:
-        """How attempts of all tasks ended during the last minute, by what live workers say."""
-        return await last_minute(self.store)
+    async def stats(self) -> StatsRecord:
+        """Counters that sum up to what was enqueued; and how attempts ended during the last minute, by live workers."""
+        return StatsRecord.of(await self.store.count(), await last_minute(self.store))
 
-    async def stats(self) -> Counts:
-        """Counters that sum up to what was enqueued."""
-        return await self.store.count()
+    async def left(self, key: str) -> int:
+        """How many jobs of `all`, `queue:NAME` or `task:NAME`, under any name of it, have not finished."""
+        kind, _, name = key.partition(":")
+        keys = {f"task:{each}" for each in await task_names(self.store, name)} if kind == "task" else {key}
+        return sum(
+            count
+            for (queue, task, state), count in (await self.store.count()).now.items()
+            if state in LIVE and not {"all", f"queue:{queue}", f"task:{task}"}.isdisjoint(keys)
+        )
 
     async def limits(self, begins: str = "") -> list[Gate]:
         """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
@@ -188,30 +208,37 @@ class Operator:
     async def _gates(self) -> list[Gate]:
         return await with_declared(self.store, await all_gates(self.store))
 
-    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
+    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
-        return await latest(self.store, limit, since_ms=since_ms)
+        return await self._events(limit, lambda entry: True, since_ms)
 
-    async def breaker_history(self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
+    async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:
+        return [EventRecord.of(entry) for entry in await latest(self.store, limit, wanted, since_ms=since_ms)]
+
+    async def breaker_history(
+        self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0
+    ) -> list[EventRecord]:
         """When a breaker opened and closed, or all of them did; the event log's retention bounds it."""
         gates = None if breaker is None else frozenset({breaker_gate_key(breaker)})
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)), since_ms=since_ms)
+        return await self._events(limit, lambda entry: is_about(entry, gates, ("breaker.",)), since_ms)
 
-    async def limit_history(self, key: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
+    async def limit_history(self, key: str | None = None, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
         """When a limit was held back or shut and its budgets ran out, or those of all limits."""
         gates = None if key is None else keys_of_limit(limit_gate_key(key))
         kinds = ("limit.", "budget.") if key is None else ()
-        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds), since_ms=since_ms)
+        return await self._events(limit, lambda entry: is_about(entry, gates, kinds), since_ms)
 
-    async def audit(self, after: int | None = None, limit: int = 100, *, since_ms: int = 0) -> list[Entry]:
+    async def audit(self, after: int | None = None, limit: int = 100, *, since_ms: int = 0) -> list[AuditRecord]:
         """The newest lines of the audit log, or the first ones after a seq; oldest first."""
         if after is None:
-            return await latest(self.store, limit, log="audit", since_ms=since_ms)
-        return await self.store.read("audit", after, limit)
+            found = await latest(self.store, limit, log="audit", since_ms=since_ms)
+        else:
+            found = await self.store.read("audit", after, limit)
+        return [AuditRecord.of(entry) for entry in found]
 
-    async def doctor(self) -> list[Finding]:
+    async def doctor(self) -> list[FindingRecord]:
         """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
-        return await doctor(self.store, now_ms=self.now_ms())
+        return [FindingRecord.of(each) for each in await doctor(self.store, now_ms=self.now_ms())]
 
     async def repair(self, *, reason: str = "", dry_run: bool = False) -> RepairReport:
         """Set counters, slots and indexes by the stored records, while workers continue; `dry_run` only compares.
@@ -382,10 +409,10 @@ class Operator:
         ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
         if oldest_first:
             ids.sort()
-        report = BulkReport(verb, len(ids), tuple(samples), dry_run=dry_run)
+        report = BulkReport(verb, len(ids), tuple(map(JobRecord.of, samples)), dry_run=dry_run)
         if edit:
             notes = await edit.check(self.store, ids)
-            edited = tuple(edit.of(view) for view in samples)
+            edited = tuple(JobRecord.of(edit.of(view)) for view in samples)
             report = replace(report, samples=edited, edits=tuple(map(edit.changes, samples)), notes=notes)
         if dry_run:
             return report
@@ -402,11 +429,11 @@ class Operator:
 
     # -- shares
 
-    async def weights(self) -> list[Weight]:
+    async def weights(self) -> list[WeightRecord]:
         """Queues and tenants whose turns serve more than one job."""
         return await weights(self.store)
 
-    async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
+    async def set_weight(self, name: str, weight: int, *, reason: str = "") -> WeightChange:
         """Let one turn of `queue:NAME` or `tenant:NAME` serve this number of jobs; the default is 1."""
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
         found = await set_weight(self.store, name, weight)
@@ -427,22 +454,22 @@ class Operator:
 
     # -- how long finished jobs stay
 
-    async def retention(self) -> list[Kept]:
+    async def retention(self) -> list[RetentionRecord]:
         """Queues whose finished jobs stay for another time than those of all others."""
         return await retention(self.store)
 
-    async def set_retention(self, queue: str, keep: Keep, *, reason: str = "") -> Kept:
+    async def set_retention(self, queue: str, keep: Keep, *, reason: str = "") -> RetentionChange:
         """Keep finished jobs of a queue so long, by how they ended: {"succeeded": "7d", "dead": None} (None: for ever).
 
         It wins over what code and settings files say until it is cleared.
         """
         decision = Decision("retention.set", self.actor, reason, {"queue": queue})
         found = await set_retention(self.store, queue, keep)
-        said = {state.value: ms for state, ms in found.states.items() if state in found.set_by_operator}
-        await self.store.append([decision.entry(self._asked_ms, keep_ms=said)])
+        said = {state: found.keep[state] for state, who in found.set_by.items() if who == "operator"}
+        await self.store.append([decision.entry(self._asked_ms, keep=said)])
         return found
 
-    async def clear_retention(self, queue: str, *, reason: str = "") -> Kept:
+    async def clear_retention(self, queue: str, *, reason: str = "") -> RetentionChange:
         """Forget what was set for a queue."""
         decision = Decision("retention.clear", self.actor, reason, {"queue": queue})
         found = await clear_retention(self.store, queue)

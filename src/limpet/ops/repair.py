@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.view import Counts, Finding
+from limpet.core.records.log import DifferenceRecord, RepairReport
 from limpet.ops.bulk import Decision
 from limpet.stores.asking import examined
 from limpet.stores.base import Store
@@ -18,19 +18,11 @@ _SHOWN: Final = 3  # differences that one finding names
 _TOLD: Final = frozenset({"slots", "probe", "total"})  # doctor has findings of its own for these
 
 
-@dataclass(frozen=True)
-class RepairReport:
-    """Where the books of a store differed from its records, and whether they were put right."""
-
-    differences: tuple[Difference, ...]
-    dry_run: bool
-
-
 async def repair(store: Store, decision: Decision, *, dry_run: bool, now_ms: int | None) -> RepairReport:
     """Compare, or put right; what is changed is in the audit log, and that it began is there before the first step."""
     engine = examined(store)
     if dry_run:
-        return RepairReport(tuple(await engine.repair(dry_run=True, now_ms=now_ms)), dry_run=True)
+        return _report(await engine.repair(dry_run=True, now_ms=now_ms), dry_run=True)
     await store.append([decision.entry(now_ms)])
     found = await engine.repair(dry_run=False, now_ms=now_ms)
     for difference in found:
@@ -38,7 +30,7 @@ async def repair(store: Store, decision: Decision, *, dry_run: bool, now_ms: int
         about = Decision(f"repair.{difference.kind}", decision.actor, decision.reason, facts)
         named = [about.entry(now_ms, id) for id in difference.jobs]
         await store.append(named or [about.entry(now_ms)])
-    return RepairReport(tuple(found), dry_run=False)
+    return _report(found, dry_run=False)
 
 
 async def books(store: Store, counts: Counts) -> list[Finding]:
@@ -47,7 +39,8 @@ async def books(store: Store, counts: Counts) -> list[Finding]:
     if stored > SMALL:
         text = f"the store holds {stored:,} jobs, more than {SMALL:,}: its counters were not compared with its records"
         return [Finding("ok", "books", text, f"{FIX} --dry-run compares them, whatever the size")]
-    found = [each for each in await examined(store).repair(dry_run=True) if each.kind not in _TOLD]
+    differing = await examined(store).repair(dry_run=True)
+    found = [DifferenceRecord.of(each) for each in differing if each.kind not in _TOLD]
     if not found:
         return [Finding("ok", "books", f"counters and indexes say what the {stored:,} stored records say")]
     words = "; ".join(words_of(each) for each in found[:_SHOWN])
@@ -55,7 +48,11 @@ async def books(store: Store, counts: Counts) -> list[Finding]:
     return [Finding("error", "books", f"the store differs from its records: {words}{more}", FIX)]
 
 
-def words_of(difference: Difference) -> str:
+def _report(found: Sequence[Difference], *, dry_run: bool) -> RepairReport:
+    return RepairReport(dry_run=dry_run, differences=tuple(map(DifferenceRecord.of, found)))
+
+
+def words_of(difference: DifferenceRecord) -> str:
     """One difference, for people."""
     found, right, what = difference.found, difference.right, difference.what
     match difference.kind:
@@ -69,20 +66,5 @@ def words_of(difference: Difference) -> str:
             return f"{what} waits for a probe that no job is"
         case "vanished" | "unreadable":
             more = ", …" if found > len(difference.jobs) else ""
-            return f"{what}: {found} ({', '.join(map(id_text, difference.jobs))}{more})"
+            return f"{what}: {found} ({', '.join(difference.jobs)}{more})"
     return f"{what}: {found}"
-
-
-def repair_shape(report: RepairReport) -> dict[str, object]:
-    """What a repair has found, or done."""
-    differences = [
-        {
-            "kind": each.kind,
-            "what": each.what,
-            "found": each.found,
-            "right": each.right,
-            "jobs": [id_text(id) for id in each.jobs],
-        }
-        for each in report.differences
-    ]
-    return {"dry_run": report.dry_run, "differences": differences}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from limpet.core.endings.refusal import about
 from limpet.core.errors import UsageError
 from limpet.core.flows.refs import Given, filled
 from limpet.core.gate import (
@@ -23,21 +22,16 @@ from limpet.core.gate import (
     room,
     tokens,
 )
-from limpet.core.jobs import minute
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Claimed, SessionView
+from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.meta import asked_meta
-from limpet.core.jobs.state import STATES, State
-from limpet.core.jobs.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import AttemptView, JobView
 from limpet.core.limits.period import ends_ms
 from limpet.core.limits.unit import MICRO, MONEY, public_amount, public_unit
-from limpet.core.records.job import JobDetail, JobRecord, note_record
+from limpet.core.records.job import note_record
 from limpet.core.records.record import content
 from limpet.core.text.duration import iso
-from limpet.core.text.event_text import event_text, facts_of
-from limpet.ops.bulk import BulkReport
-from limpet.ops.code import capabilities
-from limpet.ops.retention import Kept
 from limpet.ops.waits import Asked
 
 Shape = dict[str, Any]
@@ -51,16 +45,6 @@ def when(at_ms: int | None) -> str | None:
 def error_of(view: JobView) -> tuple[str, str, str]:
     """(type, message, cause) of what went wrong; what failed before a job succeeded is kept with its attempts."""
     return ("", "", "") if view.state is State.succeeded else (view.error_type, view.reason, view.cause)
-
-
-def job_line(view: JobView) -> Shape:
-    """A job as one line of a list."""
-    return JobRecord.of(view).to_dict()
-
-
-def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
-    """A job with everything stored about it."""
-    return JobDetail.whole(view, attempts).to_dict()
 
 
 def asked_shape(asked: Asked) -> Shape:
@@ -200,137 +184,4 @@ def breaker_shape(gate: Gate, now_ms: int) -> Shape:
         "recent_failures": failures,
         "recent_calls": calls,
         "opened": gate.opened,
-    }
-
-
-def queue_shape(view: QueueView) -> Shape:
-    """A queue in one look."""
-    gate = view.gate
-    return {
-        "queue": view.queue,
-        **{state.value: view.counts.get(state, 0) for state in STATES},
-        "oldest_ready_at": when(view.oldest_ready_at_ms),
-        "paused": None
-        if gate is None or gate.paused is None
-        else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
-        "draining": gate is not None and gate.draining,
-        "concurrency": None if gate is None else gate.rule.concurrency,
-        "depth": None if gate is None else gate.rule.depth,
-        "tenant_depth": None if gate is None else gate.rule.tenant_depth,
-    }
-
-
-def kept_shape(kept: Kept) -> Shape:
-    """How long finished jobs of a queue stay, in seconds; null = for ever, left out = as for all queues."""
-    return {
-        "queue": kept.queue,
-        "keep": {state.value: None if ms is None else ms / 1000 for state, ms in kept.states.items()},
-        "set_by": {state.value: "operator" if state in kept.set_by_operator else "code" for state in kept.states},
-    }
-
-
-def stuck_places(view: SessionView) -> int:
-    """Places of a worker that do not come back: handlers past their hard timeout, processes that cannot be ended."""
-    info = content(view.info)
-    found = info.get("stuck") if isinstance(info, dict) else None
-    return found if isinstance(found, int) else 0
-
-
-def session_shape(view: SessionView) -> Shape:
-    """A live worker or agent."""
-    serves = view.serves
-    return {
-        "session": view.session,
-        "queues": None if serves.queues is None else list(serves.queues),
-        "tasks": None if serves.tasks is None else list(serves.tasks),
-        "capabilities": capabilities(view),
-        "code_version": about(view).code_version,
-        "running": view.running,
-        "idle": view.idle,
-        "started_at": when(view.started_at_ms),
-        "beat_at": when(view.beat_at_ms),
-        "deadline_at": when(view.deadline_at_ms),
-        "silent_ms": view.silent_ms,
-        "info": _about(view.info),
-    }
-
-
-def _about(info: bytes) -> Any:
-    """What it says about itself, but for the histograms of its tasks: `tasks` and `stats` make figures of them."""
-    found = content(info)
-    return {name: said for name, said in found.items() if name != minute.FIELD} if isinstance(found, dict) else found
-
-
-def cause_shape(view: CauseView) -> Shape:
-    """Dead jobs of one origin."""
-    return {
-        "cause": view.cause,
-        "count": view.count,
-        "error": view.type,
-        "message": view.message,
-        "task": view.task,
-        "queue": view.queue,
-        "first_at": when(view.first_at_ms),
-        "last_at": when(view.last_at_ms),
-        "sample": id_text(view.sample),
-    }
-
-
-def counts_shape(counts: Counts) -> Shape:
-    """The counters, which sum up."""
-    return {
-        **{state.value: counts.total(state) for state in STATES},
-        "ever": {
-            "enqueued": counts.enqueued,
-            "succeeded": counts.succeeded,
-            "cancelled": counts.cancelled,
-            "discarded": counts.discarded,
-            "leases_lost": counts.lost,
-            "late_ends_refused": counts.stale,
-        },
-    }
-
-
-def report_shape(report: BulkReport) -> Shape:
-    """What a bulk action met and did."""
-    return {
-        "action": report.action,
-        "matched": report.matched,
-        "done": report.done,
-        "dry_run": report.dry_run,
-        "answers": report.answers,
-        "holders": report.holders,
-        "samples": [job_line(view) for view in report.samples],
-        "made": report.made,
-        "edits": list(report.edits),
-        "notes": list(report.notes),
-    }
-
-
-def finding_shape(finding: Finding) -> Shape:
-    """One thing doctor says."""
-    return {"level": finding.level, "code": finding.code, "text": finding.text, "fix": finding.fix or None}
-
-
-def event_shape(entry: Entry) -> Shape:
-    """One event: what became of a gate, in words and as facts."""
-    return {
-        "seq": entry.seq,
-        "at": when(entry.at_ms),
-        "kind": entry.kind,
-        "text": event_text(entry),
-        **facts_of(entry),
-    }
-
-
-def entry_shape(entry: Entry) -> Shape:
-    """One line of a log."""
-    return {
-        "seq": entry.seq,
-        "at": when(entry.at_ms),
-        "kind": entry.kind,
-        "actor": entry.actor,
-        "job": None if entry.job is None else id_text(entry.job),
-        "reason": entry.reason or None,
-        "data": content(entry.data),
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.view import Control, Page, Query, Term
+from limpet.core.records.queue import WeightChange, WeightRecord
 from limpet.core.tasks.template import checked_key
 from limpet.ops.names import unknown_gate_note
 from limpet.stores.base import Store
@@ -17,20 +17,13 @@ KIND: Final = "weight"
 MOST: Final = 1_000  # a turn longer than this is a queue that starves the others
 
 
-class Weight(Struct, frozen=True):
-    """One queue ("queue:mail") or tenant ("tenant:acme") and its share; all others have 1."""
-
-    name: str
-    weight: int
-
-
-async def weights(store: Store) -> list[Weight]:
+async def weights(store: Store) -> list[WeightRecord]:
     """Every queue and tenant that has another share than 1, by name."""
-    found = [Weight(one.name, msgspec.json.decode(one.value, type=int)) for one in await store.controls(KIND)]
-    return [one for one in found if one.weight != 1]
+    found = {one.name: msgspec.json.decode(one.value, type=int) for one in await store.controls(KIND)}
+    return [WeightRecord(name=name, weight=weight) for name, weight in found.items() if weight != 1]
 
 
-async def set_weight(store: Store, name: str, weight: int) -> Weight:
+async def set_weight(store: Store, name: str, weight: int) -> WeightChange:
     """Give a queue or a tenant this share, from the next claim on."""
     kind, _, rest = name.partition(":")
     if kind not in ("queue", "tenant") or not rest:
@@ -41,7 +34,8 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
             f"a weight must be an integer ≥ 1, got {weight!r}", fix=f"use 1 (the usual one) to {MOST:,}"
         )
     await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
-    return Weight(name, weight)
+    note = await unused(store, name) if weight != 1 else ""
+    return WeightChange(name=name, weight=weight, notes=(note,) if note else ())
 
 
 async def unused(store: Store, name: str) -> str:

@@ -14,9 +14,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import Context
 from time import monotonic  # by name: a handler may replace what the module holds
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from limpet.core.endings.failure import OWN
 from limpet.core.jobs.blocked_loop import BLOCKED_MS, BlockedLoop, Blocker, Blocks
@@ -180,14 +181,24 @@ class LoopWatch:
         return self._place_beside(innermost)
 
     def _place_beside(self, innermost: FrameType) -> Place | None:
-        """A task, or a callback, that a handler has left to the loop. Of which job, Python says from 3.12 on."""
+        """A task, or a callback, that a handler has left to the loop; whose it is, its context says."""
         task = asyncio.current_task(self._loop)
         if task is not None and task.get_name().startswith(OWN_TASKS):
             return None
-        context = None if task is None else getattr(task, "get_context", lambda: None)()
+        context = _context(task, innermost)
         attempt = None if context is None else context.get(current)
         theirs = _of_the_app(innermost) if attempt is not None or self._all_code else None
         return None if theirs is None else Place(attempt, id(theirs), innermost)
+
+
+def _context(task: asyncio.Task[Any] | None, innermost: FrameType) -> Context | None:
+    """The context of what the loop has called. A task tells it from Python 3.12 on, uvloop never."""
+    if task is not None and hasattr(task, "get_context"):
+        return cast(Context, task.get_context())
+    for frame in _outwards(innermost):
+        if frame.f_code is asyncio.Handle._run.__code__:
+            return cast(Context, frame.f_locals["self"]._context)
+    return None
 
 
 def stack_text(innermost: FrameType) -> str:

@@ -22,7 +22,8 @@ from limpet.core.endings.transition import (
 )
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
-from limpet.core.text.log_line import last_lines
+from limpet.core.text.log_line import LINE_CHARS
+from limpet.core.text.storable import storable
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.background import background
 from limpet.runtime.barred_gates import BarredGates
@@ -375,7 +376,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
         return
     failure: Failure | None = getattr(transition, "failure", None)
     if failure is not None:
-        about["error"] = f"{failure.type}: {failure.message}".splitlines()[0]
+        about["error"] = storable(f"{failure.type}: {failure.message}".splitlines()[0], LINE_CHARS)
     elif reason := getattr(transition, "reason", ""):
         about["reason"] = reason.splitlines()[0]
     if (delay_ms := getattr(transition, "delay_ms", None)) is not None:
@@ -387,7 +388,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
         and failure.traceback
         and (isinstance(transition, Bury) or logger.isEnabledFor(logging.DEBUG))
     ):
-        about["traceback"] = last_lines(failure.traceback)
+        about["traceback"] = failure.traceback
     level = logging.INFO if isinstance(transition, Release | Suspend) else logging.WARNING
     event = transition.event
     if isinstance(transition, Hold) and transition.trips:

@@ -8,7 +8,8 @@ from typing import Final
 
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed
-from limpet.core.text.log_line import Said
+from limpet.core.text.log_line import BLOCKS, Said, last_lines
+from limpet.core.text.storable import spoken
 from limpet.runtime.log_writer import SUCCESS, WORKER, LogWriter
 
 logger: Final = logging.getLogger(WORKER)
@@ -52,6 +53,9 @@ def _only_writer() -> LogWriter | None:
 
 
 def _write(level: int, event: str, fields: dict[str, object]) -> None:
+    for name in BLOCKS:
+        if name in fields:
+            fields[name] = last_lines(spoken(fields[name]))
     # A log handler of the app's own may raise, or its stream may be closed: no reason to end what is logged about.
     with suppress(Exception):
         logger.log(level, "%s%s", event, Said(fields), extra={"limpet": {"event": event, **fields}})

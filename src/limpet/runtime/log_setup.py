@@ -94,7 +94,7 @@ class AppLogging:
 
 
 def _loggers() -> list[tuple[str, logging.Logger]]:
-    known = logging.root.manager.loggerDict.items()
+    known = list(logging.root.manager.loggerDict.items())  # in one step: other threads may make loggers
     return [("", logging.root), *((name, each) for name, each in known if isinstance(each, logging.Logger))]
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import sleep  # by name: a handler may replace what the module holds
 from typing import Final
 
 from limpet.runtime.blocked_loop import LoopWatch, stack_text
@@ -57,12 +58,18 @@ class LoopMonitor:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(min(LOOK_S, self._lease_ms / 4000)):
-            if self.roster is not None:
-                self.roster.thread()
-                self._look(self.roster.silent_ms())
-            if (watch := self._watch) is not None:
-                watch.look()
+        pause_s = min(LOOK_S, self._lease_ms / 4000)
+        while True:
+            try:
+                if self._stopping.wait(pause_s):
+                    return
+                if self.roster is not None:
+                    self.roster.thread()
+                    self._look(self.roster.silent_ms())
+                if (watch := self._watch) is not None:
+                    watch.look()
+            except Exception:  # a handler has broken what this uses, or taken all memory: the marks must not end
+                sleep(pause_s)
 
     def _look(self, silent_ms: int) -> None:
         """Tell, once in a standstill of a whole lease, where the loop stands, whatever code that is."""

@@ -198,7 +198,9 @@ class Driver:
         if not self._folder.noted("review.began"):
             causes = await self._operator.causes()
             for cause in causes:
-                self._screen.say(f"dead letters: {cause.count} × {cause.task}: {cause.type}: {cause.message}", "yellow")
+                self._screen.say(
+                    f"dead letters: {cause.count} × {cause.task}: {cause.error}: {cause.message}", "yellow"
+                )
             self._folder.note("review.began", dead=self._observer.counts.total(State.dead), causes=len(causes))
         for wanted in await self._still_dead(self._plan.fated("corrected")):
             await self._operator.retry([wanted.id], patch=wanted.fix, reason="address corrected")

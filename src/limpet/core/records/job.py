@@ -16,7 +16,7 @@ from limpet.core.jobs.job import IfParentFails
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.meta import asked_meta, rerun_of, schedule_of, tick_of
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import AttemptView, JobView
+from limpet.core.jobs.view import AttemptView, JobView, Page
 from limpet.core.limits.spending import public_spent, spent_of
 from limpet.core.records.record import Record, content, instant, moment, seconds
 
@@ -66,6 +66,19 @@ class JobRecord(Record, frozen=True, kw_only=True):
     def of(cls, view: JobView) -> JobRecord:
         """The public face of a stored job."""
         return JobRecord(**_line(view))
+
+
+class JobPage(Record, frozen=True, kw_only=True):
+    """One page of jobs. `complete` is False when only a bounded number was looked at: go on at `cursor`."""
+
+    jobs: tuple[JobRecord, ...]
+    cursor: str | None
+    complete: bool
+
+    @classmethod
+    def of(cls, page: Page) -> JobPage:
+        """The public face of a page."""
+        return cls(jobs=tuple(map(JobRecord.of, page.jobs)), cursor=page.cursor, complete=page.complete)
 
 
 class StepRecord(Record, frozen=True, kw_only=True):

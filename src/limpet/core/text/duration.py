@@ -75,6 +75,11 @@ def instant_ms(moment: datetime, *, what: str = "at") -> int:
         raise InvalidOption(f"{what}={moment!r} is beyond the calendar in UTC", fix="choose a nearer year") from None
 
 
+def ago_ms(moment: datetime, now_ms: int) -> int:
+    """How long ago an instant was; 0 for one to come."""
+    return max(0, now_ms - instant_ms(moment))
+
+
 def text_of_ms(ms: int) -> str:
     """A duration for people: "250ms", "1.5s", "5m", "1h30m", "2d4h"; at most two units, rounded down."""
     if ms < 0:

@@ -10,7 +10,9 @@ from limpet.core.text.storable import spoken
 
 BLOCKS: Final = ("traceback", "stack")  # fields of several lines: they follow the line
 INDENT: Final = "\n  "  # before what continues a line: only the first line of a record begins with a time
-TRACEBACK_BYTES: Final = 3_000  # of an attempt, as JSON: with all else of its line within the PIPE_BUF of Linux
+# A line within the PIPE_BUF of Linux (4,096 bytes) is written in one piece. So much of it, as JSON, for a block:
+TRACEBACK_BYTES: Final = 2_800
+LINE_CHARS: Final = 500  # of a block, and of an error in its own field
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_.,:;/@+*()<>\[\]{}|~!?&%#$^-]+")
 # What moves the cursor, ends a line somewhere, or turns the direction of the text.
@@ -75,10 +77,11 @@ def last_lines(traceback: str) -> str:
     kept: list[str] = []
     left = TRACEBACK_BYTES
     for line in reversed(traceback.rstrip("\n").split("\n")):
-        left -= len(line.encode(errors="replace")) + line.count('"') + line.count("\\") + 2
+        short = line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
+        left -= len(short.encode(errors="replace")) + short.count('"') + short.count("\\") + 2
         if left < 0:
             return "\n".join(["(cut)", *reversed(kept)])
-        kept.append(line)
+        kept.append(short)
     return "\n".join(reversed(kept))
 
 

@@ -1,0 +1,135 @@
+"""Decides what of the logs is public: events, the audit log, causes of death, and what a check finds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from limpet.core.jobs import repair
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.view import CauseView, Entry, Finding
+from limpet.core.records.record import Record, content, moment
+from limpet.core.text.event_text import event_text, facts_of
+
+
+class EventRecord(Record, frozen=True, kw_only=True):
+    """What became of a breaker, a limit or a budget: in words, and as facts, which depend on its kind."""
+
+    seq: int
+    at: datetime
+    kind: str
+    text: str
+    key: str | None
+    until: datetime | None = None  # None: until it is reset
+    percent: float | None = None
+    spent: float | None = None
+    cap: float | None = None
+    wants: float | None = None
+    unit: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> EventRecord:
+        """The public face of an event."""
+        facts = facts_of(entry)
+        known = {name: facts[name] for name in ("percent", "spent", "cap", "wants", "unit") if name in facts}
+        until = facts.get("until")
+        return cls(
+            seq=entry.seq,
+            at=moment(entry.at_ms),
+            kind=entry.kind,
+            text=event_text(entry),
+            key=facts.get("key"),
+            until=None if until is None else datetime.fromisoformat(until),
+            **known,
+        )
+
+
+class AuditRecord(Record, frozen=True, kw_only=True):
+    """Who did what, to which job, and why."""
+
+    seq: int
+    at: datetime
+    kind: str  # job.cancel, queue.pause, …
+    actor: str
+    job: str | None
+    reason: str | None
+    data: Any
+
+    @classmethod
+    def of(cls, entry: Entry) -> AuditRecord:
+        """The public face of a line of the audit log."""
+        return cls(
+            seq=entry.seq,
+            at=moment(entry.at_ms),
+            kind=entry.kind,
+            actor=entry.actor,
+            job=None if entry.job is None else id_text(entry.job),
+            reason=entry.reason or None,
+            data=content(entry.data),
+        )
+
+
+class CauseRecord(Record, frozen=True, kw_only=True):
+    """Dead jobs of one origin."""
+
+    cause: str
+    count: int
+    error: str
+    message: str
+    task: str
+    queue: str
+    first_at: datetime
+    last_at: datetime
+    sample: str  # the id of one of them
+
+    @classmethod
+    def of(cls, view: CauseView) -> CauseRecord:
+        """The public face of a cause."""
+        return cls(
+            cause=view.cause,
+            count=view.count,
+            error=view.type,
+            message=view.message,
+            task=view.task,
+            queue=view.queue,
+            first_at=moment(view.first_at_ms),
+            last_at=moment(view.last_at_ms),
+            sample=id_text(view.sample),
+        )
+
+
+class FindingRecord(Record, frozen=True, kw_only=True):
+    """One thing that `doctor` says about the engine, the queues or the tasks."""
+
+    level: Literal["ok", "warning", "error"]
+    code: str
+    text: str
+    fix: str | None
+
+    @classmethod
+    def of(cls, finding: Finding) -> FindingRecord:
+        """The public face of a finding."""
+        return cls(level=finding.level, code=finding.code, text=finding.text, fix=finding.fix or None)
+
+
+class DifferenceRecord(Record, frozen=True, kw_only=True):
+    """One thing that a store counts or lists otherwise than its records say."""
+
+    kind: repair.Kind
+    what: str  # the counter, the limit, or the sort of entry
+    found: int
+    right: int
+    jobs: tuple[str, ...]  # the first of those concerned, where they are known
+
+    @classmethod
+    def of(cls, found: repair.Difference) -> DifferenceRecord:
+        """The public face of a difference."""
+        jobs = tuple(map(id_text, found.jobs))
+        return cls(kind=found.kind, what=found.what, found=found.found, right=found.right, jobs=jobs)
+
+
+class RepairReport(Record, frozen=True, kw_only=True):
+    """Where the counters and indexes of a store differed from its records, and whether they were set by them."""
+
+    dry_run: bool
+    differences: tuple[DifferenceRecord, ...]
