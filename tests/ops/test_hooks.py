@@ -8,10 +8,10 @@ from limpet.core.endings.hook import QUEUE, Hook
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import Finding, Query, Term
+from limpet.core.jobs.view import Query, Term
 from limpet.ops import Operator
 from limpet.ops.names import UnknownName
-from limpet.records import HookRecord
+from limpet.records import FindingRecord, HookRecord
 from limpet.stores.base import Store
 from tests.ops.making import job, kill
 
@@ -20,7 +20,7 @@ async def publish(store: Store, name: str, *states: State) -> None:
     await store.put_control(Hook(Lane(QUEUE, name), states=states, tasks=("mail",)).control())
 
 
-async def warned(operator: Operator) -> dict[str, Finding]:
+async def warned(operator: Operator) -> dict[str, FindingRecord]:
     return {finding.code: finding for finding in await operator.doctor() if finding.level == "warning"}
 
 

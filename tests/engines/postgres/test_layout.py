@@ -21,7 +21,6 @@ class Released(Struct, frozen=True):
 
 RELEASED = {
     1: Released("0.3.0", "19302b65001d9535"),
-    1: Released("0.3.0", "19302b65001d9535"),
 }
 
 
