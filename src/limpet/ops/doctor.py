@@ -45,6 +45,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     sessions = await store.sessions()
     accounts, gates = await examined(store).accounts(), list(await all_gates(store))
     tasks = [task for task in await declared_tasks(store) if task.queue != HOOKS]
+    tasks = [task for task in await declared_tasks(store) if task.alias_of is None]
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await examined(store).check(),
