@@ -2,6 +2,7 @@
 
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
+from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
 from limpet.core.records.log import (
     AuditRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "EverRecord",
     "Explanation",
     "FindingRecord",
+    "HookRecord",
     "JobDetail",
     "JobPage",
     "JobRecord",

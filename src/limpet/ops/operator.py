@@ -25,6 +25,7 @@ from limpet.core.jobs.view import (
 from limpet.core.limits.budget import base_of
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation
+from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
 from limpet.core.records.log import AuditRecord, CauseRecord, EventRecord, FindingRecord, RepairReport
 from limpet.core.records.queue import (
@@ -39,6 +40,7 @@ from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
+from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.breakers import BreakerPage, breaker_page
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
@@ -437,6 +439,18 @@ class Operator:
         found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])
         return found
+
+    # -- hooks
+
+    async def hooks(self) -> tuple[HookRecord, ...]:
+        """The published hooks: which ends they hear of, how many of their jobs wait, and who runs them."""
+        return await hooks.hooks(self.store)
+
+    async def remove_hook(self, name: str, *, reason: str = "") -> None:
+        """No end is told to this hook any more, until a worker that declares it starts. Jobs that it has stay."""
+        decision = Decision("hook.remove", self.actor, reason, {"name": name})
+        await hooks.remove(self.store, name)
+        await self.store.append([decision.entry(self._asked_ms)])
 
     # -- how long finished jobs stay
 
