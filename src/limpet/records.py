@@ -2,7 +2,16 @@
 
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
+from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.limit import (
+    BreakerPage,
+    BreakerRecord,
+    BudgetRecord,
+    ChangeRecord,
+    LimitRecord,
+    PaceRecord,
+)
 from limpet.core.records.log import (
     AuditRecord,
     CauseRecord,
@@ -28,18 +37,27 @@ from limpet.core.records.worker import WorkerRecord
 __all__ = [
     "AttemptRecord",
     "AuditRecord",
+    "BreakerPage",
+    "BreakerRecord",
+    "BudgetRecord",
     "BulkReport",
     "CauseRecord",
+    "ChangeRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
     "Explanation",
     "FindingRecord",
+    "FlowDetail",
+    "FlowRecord",
     "JobDetail",
     "JobPage",
     "JobRecord",
+    "LimitRecord",
     "MinuteRecord",
+    "NodeRecord",
     "NoteRecord",
+    "PaceRecord",
     "PauseRecord",
     "Progress",
     "QueueRecord",

@@ -12,6 +12,7 @@ from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.records.record import plain
 from limpet.ops import LimitChange, Operator
+from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill, put
@@ -38,6 +39,7 @@ ASKED: dict[str, tuple[str, str | None, Ask]] = {
     "cancel": ("cancel ID --dry-run", None, lambda operator, id: operator.cancel([id], dry_run=True)),
 }
 
+SLOW = LimitChange(rate="10/m")
 # what is typed, and the same from Python: both change the same again
 CHANGED: dict[str, tuple[str, Ask]] = {
     "pause": ("pause mail --reason r", lambda operator, id: operator.pause("queue:mail", reason="r")),
@@ -53,11 +55,10 @@ CHANGED: dict[str, tuple[str, Ask]] = {
         lambda operator, id: operator.set_retention("mail", {"dead": "90d"}),
     ),
 }
-SLOW = LimitChange(rate="10/m")
 MOVES = {"free", "tokens", "latency_ms"}  # with the time that passes between two answers
 
 
-async def shop(store: SqliteStore) -> bytes:
+async def shop(store: Store) -> bytes:
     rules = (GateRule("limit:smtp", concurrency=2), GateRule("breaker:api", breaker=BreakerRule()))
     await kill(store, job(), job("pdf", queue="paper"))
     (id,) = await put(store, job(limits=("smtp",), breaker="api", tags=("a",)), rules=rules)
