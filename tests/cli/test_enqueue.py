@@ -114,6 +114,17 @@ def test_a_parent_that_is_not_there(cli: Cli) -> None:
     cli("enqueue", "a", "--after", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", code=3)
 
 
+def test_meta_is_shown_with_the_job(cli: Cli) -> None:
+    id = cli("enqueue", "a", "--meta", '{"request": "r1"}').out.strip()
+    assert cli("job", id, "--json").json["meta"] == {"request": "r1"}
+    assert '"request": "r1"' in cli("job", id).out
+    assert "meta" not in cli("job", cli("enqueue", "a").out.strip()).out
+    assert "expected one JSON object" in cli("enqueue", "a", "--meta", "[1]", code=2).err
+    assert "meta holds 'flow'" in cli("enqueue", "a", "--meta", '{"flow": 1}', code=2).err
+    large = f'{{"x": "{"x" * 5_000}"}}'
+    assert "meta takes 5,008 bytes, over 4,096" in cli("enqueue", "a", "--meta", large, code=2).err
+
+
 def test_a_cost_of_zero_is_a_cost(cli: Cli) -> None:
     id = cli("enqueue", "a", "--cost", "0").out.strip()
     assert cli("job", id, "--json").json["cost"] == 0

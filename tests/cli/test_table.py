@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from limpet.cli.table import show
+from limpet.cli.table import fitted, show
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill, put
@@ -48,6 +48,20 @@ def test_every_column_is_there(width: int, screen: Screen, capsys: pytest.Captur
         assert word in text
     if width >= 80:
         assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"worker": "host-17:18984:4da6fe8b", "queues": "default,mail,pdf", "tasks": "12", "capabilities": "eng-backend"}
+        | {"code": "08ffad7dff719031", "started": "58.6s ago", "running": "100", "beat": "3.5s ago", "loop": ""},
+        {"task": "shop.tasks.send_welcome", "queue": "mail", "waiting": "12345", "running": "100", "dead": "16"}
+        | {"done/min": "1,350", "failed": "11%", "p95": "840ms", "workers": "12", "options": "high (3); " + "x" * 60},
+    ],
+    ids=["workers", "tasks"],
+)
+def test_a_wide_list_fits_a_screen_of_80(row: dict[str, str]) -> None:
+    assert fitted([*row], [[*row.values()]], 80) is not None
 
 
 def test_text_gives_way_before_an_id_does(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from limpet.core.endings.refusal import code_of
 from limpet.core.endings.transition import Lose
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Note
+from limpet.core.jobs.lease import Beat, Note
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
 from limpet.core.text.duration import instant_ms
-from limpet.runtime import WorkReport, isolation
+from limpet.runtime import Parts, Worker, WorkerPlan, WorkReport, isolation
 from limpet.runtime.isolated_child import PROGRESS_S
 from limpet.runtime.process_group import gone, runs
 from limpet.runtime.settler import Notebook
@@ -116,6 +117,19 @@ async def out_of_time(
 
 def has_begun(marker: Path) -> bool:
     return marker.exists()
+
+
+async def test_a_process_job_that_does_not_fit_is_handed_on_too(processes: Bench) -> None:
+    def spins(marker: int) -> None: ...
+
+    other = {"spins": TaskSpec.declare(spins, name="spins")}
+    plan = WorkerPlan(store=processes.store, parts=Parts(tasks=other))
+    await processes.store.beat(Beat(plan.session, 60_000, plan.serves, Worker(plan).info()))
+    id = await processes.put(other["spins"], {"marker": 5}, queue=app.tasks["spins"].queue)
+    report = await drain(processes)
+    assert (report.refused, report.dead) == (1, 0)
+    assert (await processes.view(id)).lane.needs == (code_of({"spins": other["spins"].signature.fingerprint}),)
+    assert [each.outcome for each in await attempts_of(processes.store, id)] == ["refused"]
 
 
 async def test_a_soft_timeout_is_raised_inside_a_sync_process_job(processes: Bench, tmp_path: Path) -> None:

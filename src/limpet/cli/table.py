@@ -21,7 +21,7 @@ FREE: Final = frozenset({"error", "message", "why", "note", "tasks", "queues", "
 IDS: Final = frozenset({"id", "sample", "on"})
 COUNTS: Final = frozenset({*(state.value for state in STATES), "waiting", "workers", "done/min", "failed"})
 NAMES: Final = frozenset(
-    {"task", "queue", "worker", "who", "what", "at", "cause", "capabilities", "limit", "breaker", "schedule"}
+    {"task", "queue", "worker", "who", "what", "at", "cause", "capabilities", "limit", "breaker", "schedule", "code"}
 )
 # What gives way on a narrow screen, in this order, and the width that it keeps. The end of an id still names its job;
 # of counts only the heading is cut, never a number.

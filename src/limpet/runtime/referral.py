@@ -24,7 +24,8 @@ KIND: Final = "code"  # of the controls that name the code which refused jobs wa
 KNOWN_S: Final = 1.0  # what live workers say of their code is read again after so long
 NOTED_S: Final = 3_600.0  # how often it is noted that jobs wait for some code
 KEPT_MS: Final = 30 * 86_400_000  # after this long no job that waited for a code is looked for
-JOBS: Final = 64  # of one code, in one look
+JOBS: Final = 64  # of one code, in one claim
+ROUNDS: Final = 16  # of such claims, in one look
 CODES: Final = 16  # in one look
 
 
@@ -82,10 +83,12 @@ class Referral:
         gone = [each.name for each in waited_for if each.name not in live and _noted_at_ms(each) > since_ms]
         abilities = tuple(sorted(capability for capability in live if not is_code(capability)))
         for code in gone[-CODES:]:
-            await self._place_again(code, abilities)
+            for _ in range(ROUNDS):
+                if await self._place_again(code, abilities) < JOBS:
+                    break
 
-    async def _place_again(self, code: str, abilities: tuple[str, ...]) -> None:
-        """Take jobs that wait for this code, and hand them on at once, or bury them."""
+    async def _place_again(self, code: str, abilities: tuple[str, ...]) -> int:
+        """Take jobs that wait for this code, and hand them on at once, or bury them; how many."""
         self._seq += 1
         serves = Serves(None, None, tuple(sorted((*abilities, code))))
         options = ClaimOptions(needing=code)
@@ -98,6 +101,7 @@ class Referral:
             job_log(logging.WARNING, "no live worker has the code that the job waited for", job, then=placed.counted)
             self._put(placed)
             self.held.discard((job.id, job.token))
+        return len(claim.jobs)
 
 
 def _noted_at_ms(control: Control) -> int:

@@ -141,13 +141,23 @@ class TestRefused:
             await prune(bench, Retention())
         assert await new.ids() == [id]
 
+    async def test_the_new_lane_stays_while_one_of_its_jobs_is_stored(self, bench: Bench) -> None:
+        first, second = await bench.add_many(2)
+        old, new = bench.hand("old"), bench.hand("new", capabilities=NEW)
+        await old.settle(*map(refuse, await old.claim(2)))
+        await new.bury(await new.take())
+        assert await bench.store.discard([first]) == 1
+        await prune(bench, Retention())
+        assert await new.ids(2) == [second]
+
     async def test_a_claim_may_ask_only_for_jobs_that_need_a_capability(self, bench: Bench) -> None:
         plain, needy = await bench.add(priority=0), await bench.add(needs=(*NEW, "gpu"))
+        other = await bench.add(needs=("gpu",))
         hand = bench.hand(capabilities=(*NEW, "gpu"))
         await hand.beat()
         assert [job.id for job in (await hand.ask(5, needing=NEW[0])).jobs] == [needy]
         assert (await hand.ask(5, needing=NEW[0])).jobs == ()
-        assert await hand.ids(5) == [plain]
+        assert await hand.ids(5) == [plain, other]
 
     async def test_a_session_that_asked_for_one_need_in_vain_is_not_taken_for_asleep(self, bench: Bench) -> None:
         asker, sleeper = bench.hand("asker", capabilities=NEW), bench.hand("sleeper")

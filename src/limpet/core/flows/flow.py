@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from limpet.core.endings.refusal import for_any_code
 from limpet.core.errors import CycleFound, InvalidOption
 from limpet.core.flows.refs import STANDS_FOR, stand_ins_of
 from limpet.core.jobs.ids import id_text
@@ -326,7 +327,7 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: 
     mark = Mark(graph.name, node.name, graph.total, node.run + 1, node.end, graph.ends_in_all or 1)
     return Job(
         ids[view.id],
-        view.lane,
+        for_any_code(view.lane),
         view.policy,
         view.args,
         due_at_ms=view.due_at_ms if view.due_at_ms > now_ms and not _has_begun(view) else None,

@@ -269,6 +269,8 @@ CREATE TABLE lp.gate (
 CREATE INDEX gate_opens ON lp.gate (opens_ms) WHERE opens_ms IS NOT NULL;
 CREATE INDEX gate_open ON lp.gate (key) WHERE open_until_ms <> 0;
 CREATE INDEX gate_counting ON lp.gate (key) WHERE open_until_ms = 0 AND (failed_at_ms <> '{}' OR calls[2] > 0);
+CREATE INDEX gate_closed ON lp.gate (key)
+  WHERE open_until_ms = 0 AND failed_at_ms = '{}' AND calls[2] <= 0 AND key >= 'breaker:' AND key < 'breaker;';
 CREATE INDEX gate_drains ON lp.gate (key) WHERE draining AND paused_at_ms IS NULL;
 
 -- Gates that were forgotten a moment ago, with the columns of `gate`. An enqueue that saw its gate before it went declares
@@ -295,6 +297,8 @@ INSERT INTO lp.floor DEFAULT VALUES;
 -- Counters that a claim moves: no row of theirs has versions, so an old snapshot cannot make them slow. Gaps are fine.
 CREATE SEQUENCE lp.tokens MINVALUE 0 START 0;
 CREATE SEQUENCE lp.turns; -- places at the end of a round
+-- How many breakers there are, or more: each that a failure makes is counted, and all of them again by each prune.
+CREATE SEQUENCE lp.breakers MINVALUE 0 START 0;
 
 -- What happened elsewhere and concerns the floor, written by any number of transactions that never wait for each other.
 CREATE TABLE lp.post (

@@ -47,7 +47,7 @@ CREATE OR REPLACE FUNCTION lp.keys_without_record(p_left lp.leaving[]) RETURNS t
 DECLARE
   v_new text[];
   v_others text[];
-  v_room bigint;
+  v_room integer := :MOST_BREAKERS - (SELECT b.last_value FROM lp.breakers AS b);
 BEGIN
   SELECT array_agg(k.key ORDER BY k.key) FILTER (WHERE k.news), array_agg(k.key) FILTER (WHERE NOT k.news) INTO v_new, v_others FROM (
     SELECT (t.taken ->> :CHARGE_GATE) COLLATE "C" AS key,
@@ -61,11 +61,7 @@ BEGIN
       AND NOT EXISTS (SELECT 1 FROM lp.gate AS x WHERE x.key = t.taken ->> :CHARGE_GATE OFFSET 0)
     GROUP BY 1
   ) AS k;
-  IF v_new IS NOT NULL THEN
-    v_room := :MOST_BREAKERS - (
-      SELECT count(*) FROM (SELECT 1 FROM lp.gate AS x WHERE x.key >= 'breaker:' AND x.key < 'breaker;' LIMIT :MOST_BREAKERS) AS b
-    );
-  END IF;
+  PERFORM nextval('lp.breakers') FROM unnest(v_new[:v_room]);
   RETURN v_others || v_new[v_room + 1:];
 END $$;
 

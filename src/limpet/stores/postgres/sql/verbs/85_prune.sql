@@ -254,6 +254,12 @@ BEGIN
   RETURN v_keys + v_receipts;
 END $$;
 
+-- Breakers are counted again: of those that failures made, some are gone.
+CREATE OR REPLACE FUNCTION lp.count_breakers() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM setval('lp.breakers', (SELECT count(*) FROM lp.gate AS g WHERE g.key >= 'breaker:' AND g.key < 'breaker;'));
+END $$;
+
 -- Verb: all that is not a job. How long lines of the two logs stay: NULL = for ever.
 CREATE OR REPLACE FUNCTION lp.prune_rest_1(
   p_audit bigint, p_event bigint, p_events integer, p_limit integer, p_now bigint
@@ -267,6 +273,7 @@ BEGIN
   IF NOT lp.try_lock(:PRUNE) THEN
     RETURN 0;
   END IF;
+  PERFORM lp.count_breakers();
   v_removed := lp.prune_gone(p_limit, v_now) + lp.prune_small(p_limit, v_now);
   IF p_audit IS NOT NULL THEN
     v_removed := v_removed + lp.prune_log('audit', v_now - p_audit, p_limit);

@@ -30,11 +30,12 @@ function gates.get(key)
   return known[key] or nil
 end
 
--- What of a gate can be news.
+-- What of a gate can be news, and where a list of breakers has it.
 local function facts(g)
   return {
     opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms, last_cut_token = g.last_cut_token,
     period_ms = g.period_ms, spent = g.spent, reserved_for = g.reserved_for, announced_marks = g.announced_marks, rule = g.rule,
+    rank = gates_math.rank(g),
   }
 end
 
@@ -132,7 +133,7 @@ local function write(key, body, was, events)
   call("HSET", K.gates, key, gates_math.encode(body))
   call(body.draining and "SADD" or "SREM", K.draining, key)
   local rank = gates_math.rank(body)
-  if rank or (was and (was.open_until_ms or 0) ~= 0) then
+  if rank ~= (was and was.rank) then
     gates.file(key, rank)
   end
   if base.begins(key, "queue:") then
