@@ -30,7 +30,7 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert cli("queues", "--json").json["queues"][0]["paused"]["reason"] == "deployment"
     assert cli("resume", "mail", "--json").json == {
         "key": "queue:mail",
-        "gates": ["queue:mail"],
+        "changed": ["queue:mail"],
         "state": "resumed",
         "notes": [],
     }

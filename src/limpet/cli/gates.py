@@ -277,7 +277,7 @@ def told(terminal: Terminal, changed: ChangeRecord) -> None:
     if terminal.machine:
         terminal.answer(changed)
         return
-    for key in changed.gates:
+    for key in changed.changed:
         terminal.text(f"{key}: {changed.state}")
     for note in changed.notes:
         terminal.say(f"note: {note}")

@@ -501,4 +501,4 @@ class Operator:
 
 def _changed(gates: Sequence[Gate], state: str, *notes: str) -> ChangeRecord:
     keys = tuple(gate.key for gate in gates)
-    return ChangeRecord(key=keys[0], gates=keys, state=state, notes=tuple(note for note in notes if note))
+    return ChangeRecord(key=keys[0], changed=keys, state=state, notes=tuple(note for note in notes if note))

@@ -180,6 +180,6 @@ class ChangeRecord(Record, frozen=True, kw_only=True):
     """What became of a pause, a drain, a limit or a breaker that was changed."""
 
     key: str
-    gates: tuple[str, ...]  # all that has changed: a limit has buckets and budgets of their own
+    changed: tuple[str, ...]  # all keys that have: a limit has buckets and budgets of their own
     state: str  # paused, resumed, draining, set, cleared, open, closed
     notes: tuple[str, ...] = ()
