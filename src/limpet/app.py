@@ -15,6 +15,7 @@ from limpet.client.client import Client, ClientSettings
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import JobHandle
+from limpet.client.hooks import HookOptions
 from limpet.client.injection import OpenResources
 from limpet.client.new_job import EnqueueMiddleware, checked
 from limpet.client.options import CallOptions, ScheduleOptions
@@ -23,10 +24,12 @@ from limpet.client.registry import Registry
 from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.client.work import JobSpec
 from limpet.config import Config, load_config
+from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.endings.overrides import ClassifyOption, classifiers_of
 from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Enqueued
+from limpet.core.jobs.state import FINISHED, State
 from limpet.core.records.explanation import Explanation
 from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
@@ -252,6 +255,49 @@ class Limpet:
         """
 
         return self._registry.schedule(when, args or {}, name, options)
+
+    @overload
+    def on_dead(self, fn: F, /) -> F: ...
+    @overload
+    def on_dead(self, fn: None = None, /, **options: Unpack[HookOptions]) -> Callable[[F], F]: ...
+    def on_dead(self, fn: Any = None, /, **options: Unpack[HookOptions]) -> Any:
+        """Call `fn(job)` with the record of every job that dies, at least once: `@app.on_dead` or `@app.on_dead(...)`.
+
+        Each call is a job of its own in the queue `limpet.hooks`, with the usual retries; the step that ends a job
+        stores it, so that a crash loses none. `tasks=[...]` and `queues=[...]` say whose deaths; `name=` is the name
+        of its task. Hooks count from the first start of a worker with them.
+
+        >>> app = Limpet("sqlite://")
+        >>> @app.on_dead(queues=["mail"])
+        ... async def alert(job: JobRecord) -> None:
+        ...     print(f"{job.task} {job.id} died: {job.reason}")
+        """
+        return self._hook(fn, (State.dead,), options)
+
+    @overload
+    def on_finished(self, fn: F, /) -> F: ...
+    @overload
+    def on_finished(
+        self, fn: None = None, /, *, states: Iterable[State | str] = ..., **options: Unpack[HookOptions]
+    ) -> Callable[[F], F]: ...
+    def on_finished(
+        self, fn: Any = None, /, *, states: Iterable[State | str] = FINISHED, **options: Unpack[HookOptions]
+    ) -> Any:
+        """The same for every end, or for those of `states`: "succeeded", "dead", "cancelled".
+
+        >>> app = Limpet("sqlite://")
+        >>> @app.on_finished(states=["succeeded", "cancelled"], tasks=["report"])
+        ... def tell(job: JobRecord) -> None:
+        ...     print(f"report {job.id} is {job.state}")
+        """
+        return self._hook(fn, states, options)
+
+    def _hook(self, fn: Any, states: Iterable[State | str], options: HookOptions) -> Any:
+        def declare(fn: F) -> F:
+            self._registry.hooks.declare(fn, states, options)
+            return fn
+
+        return declare if fn is None else declare(fn)
 
     @property
     def schedules(self) -> Schedules[JobHandle[Any]]:
@@ -480,6 +526,7 @@ class Limpet:
         job_processes: int | None = None,
         reserve: int | None = None,
         claim_ahead: Duration = 0.01,
+        hooks: bool = True,
     ) -> WorkReport:
         """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
 
@@ -490,9 +537,10 @@ class Limpet:
         `concurrency`, `threads` and `job_processes` (one per core) are what jobs of any priority get. On top of the
         first two, `reserve` places are kept for urgent jobs alone: by default a tenth, where a task is critical or
         high. No more work is claimed ahead of a free place than takes `claim_ahead` seconds; 0 claims none ahead.
+        The hooks of the app run here too, whatever `queues` says, unless `hooks=False`.
         """
         chosen = None if queues is None else _names_of(queues)
-        for queue in chosen or ():
+        for queue in {*(chosen or ())} - {HOOKS}:
             self._client.check_queue(queue)
         await self.publish()
         plan = WorkerPlan(
@@ -507,6 +555,7 @@ class Limpet:
                 ageing=ageing,
                 ahead_ms=to_ms(claim_ahead, what="claim_ahead"),
                 grace_ms=to_ms(grace, what="grace"),
+                hooks=hooks,
             ),
             app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
             events=WorkerEvents(on_other_store=self.publish),

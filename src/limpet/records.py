@@ -3,6 +3,7 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
 from limpet.core.records.limit import (
     BreakerPage,
@@ -50,6 +51,7 @@ __all__ = [
     "FindingRecord",
     "FlowDetail",
     "FlowRecord",
+    "HookRecord",
     "JobDetail",
     "JobPage",
     "JobRecord",

@@ -27,6 +27,7 @@ CONCERNS: Final = {
     "gates": "what gates admit, charge and tell",
     "effect": "what the end of an attempt does to a job",
     "settle": "the verb: tokens are compared, effects applied",
+    "hooks": "the end of a job makes the jobs of hooks",
     "give_back": "gates get back what jobs took",
     "notes": "steps, events, and what a job waits for",
     "sessions": "workers that are alive, and silence",

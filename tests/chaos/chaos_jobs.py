@@ -14,10 +14,10 @@ app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 TRACE = os.environ.get("CHAOS_TRACE", "")
 
 
-def leave_trace(word: str) -> None:
-    """One line, appended in one write: whole even when the process is killed right after."""
+def leave_trace(word: str, about: str = "") -> None:
+    """One line, appended in one write: whole even when the process is killed right after. It is about this job."""
     job = current_job()
-    line = f"{word} {job.id} {job.attempt} {job.token} {os.getpid()}\n"
+    line = f"{word} {about or job.id} {job.attempt} {job.token} {os.getpid()}\n"
     descriptor = os.open(TRACE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, line.encode())

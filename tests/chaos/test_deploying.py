@@ -41,7 +41,8 @@ async def test_in_a_rolling_deployment_none_is_dead_and_claims_are_counted(field
         outcomes = [each.outcome for each in await attempts_of(field.store, view.id)]
         ends = [*outcomes, "succeeded"] if outcomes[-1:] != ["succeeded"] else outcomes
         assert ends.count("refused") <= (1 if view.lane.task == "order.ship" else 0), outcomes
-        assert len(ends) <= 2 + view.lost, outcomes  # claims: the one that was refused, the one that ran, and the lost
+        cut_off = ends.count("lost") + ends.count("released")  # by the kills: the rest of a fallen worker hands back
+        assert len(ends) - cut_off <= 2, outcomes  # claims: the one that was refused, and the one that ran
     ran = {line[1]: line[0] for line in field.trace()}
     assert {ran[id_text(view.id)] for view in views if b"country" in view.args} == {"today"}
     assert {ran[id_text(view.id)] for view in views if view.lane.task == "mail.send"} == {"mail.send"}

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from limpet import InvalidArguments, InvalidOption, JobContext, JobHandle, Limpet, UnknownAttribute, current_job
+from limpet import (
+    InvalidArguments,
+    InvalidOption,
+    JobContext,
+    JobDead,
+    JobHandle,
+    JobRecord,
+    Limpet,
+    UnknownAttribute,
+    current_job,
+)
+from limpet.cli.commands import MODULES
 from limpet.client.task import Task
 from limpet.core.jobs.options import CALL_OPTIONS
 from limpet.core.tasks.declare import TASK_OPTIONS
-from limpet.core.text.foreign_words import APP, CONTEXT, JOB, OPTIONS, TASK
+from limpet.core.text.foreign_words import APP, COMMANDS, CONTEXT, JOB, OPTIONS, TASK
+
+DOTTED = re.compile(r"(?<![\w/])\.([a-z_]+)")  # .enqueue(...), and not limpet.toml
 
 
 def made() -> tuple[Limpet, Any]:
@@ -142,6 +156,23 @@ async def test_a_function_in_the_place_of_a_name_is_refused_with_the_way() -> No
     with pytest.raises(InvalidOption, match=r"got <task email.send> \(await send_email.enqueue"):
         await app.enqueue(task, {"to": "a@b.c"})
     await app.close()
+
+
+def test_every_answer_names_what_is_there() -> None:
+    tables = (TASK, APP, JOB, CONTEXT, OPTIONS, COMMANDS)
+    said = "\n".join(answer for table in tables for answer in table.values())
+    for kind, pattern in ((Limpet, r"\bapp\.(\w+)"), (Task, r"(?:task|send_email|fetch)\.(\w+)")):
+        assert [name for name in re.findall(pattern, said) if not hasattr(kind, name)] == []
+    named = {
+        name for table in (TASK, JOB, CONTEXT, OPTIONS) for text in table.values() for name in DOTTED.findall(text)
+    }
+    assert len(named) > 15
+    things = (Task, JobHandle, JobContext, JobRecord, JobDead(""))
+    assert [name for name in sorted(named) if not any(hasattr(thing, name) for thing in things)] == []
+    options = set(re.findall(r"\b(\w+)=", said)) - {"to", "include", "rate", "concurrency", "usd", "tz"}
+    assert sorted(options - TASK_OPTIONS - CALL_OPTIONS - {"attempts", "base", "factor", "cap"}) == []
+    commands = set(re.findall(r"\blimpet (?!import)([a-z]+)", said))
+    assert sorted(commands - MODULES.keys()) == []
 
 
 def test_no_option_of_ours_is_among_those_of_others() -> None:

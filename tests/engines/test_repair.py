@@ -18,6 +18,7 @@ from limpet.core.records.log import FindingRecord
 from limpet.ops import Operator
 from limpet.stores.base import Examines
 from limpet.stores.redis import RedisStore
+from limpet_contract.behaviours.hooks import once, publish, told
 from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.engines.vandal import Vandal
@@ -229,6 +230,14 @@ async def test_jobs_of_a_lane_that_is_gone_are_dead_letters(bench: Bench, vandal
     assert any(one.kind == "unreadable" for one in found)
     assert await bench.states(ids) == [State.dead, State.dead, State.dead, State.succeeded]
     assert [job.id for job in await bench.hand("new").claim(9)] == [other]
+
+
+async def test_hooks_hear_of_those_that_a_repair_buries(bench: Bench, vandal: Vandal) -> None:
+    await publish(bench, State.dead)
+    ids = [await one_in(bench, state) for state in (State.ready, State.scheduled, State.running, State.succeeded)]
+    vandal.forget_lanes()
+    await repaired(await bench.other())
+    assert await told(bench) == once(ids[:3], State.dead)
 
 
 async def test_what_a_running_job_took_and_nobody_can_read_stops_no_sweep(bench: Bench, vandal: Vandal) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from limpet.core.jobs.state import State
+from limpet_contract.behaviours.hooks import once, publish, told
 from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.engines.vandal import Vandal
@@ -27,3 +28,11 @@ async def test_a_claimed_job_whose_policy_cannot_be_read_is_dead(bench: Bench) -
     assert await bench.hand().claim(1) == []
     view = await bench.view(id)
     assert (view.state, view.token) == (State.dead, None)
+
+
+async def test_hooks_hear_of_it(bench: Bench) -> None:
+    await publish(bench, State.dead)
+    id = await bench.add()
+    Vandal(bench.store).forget_policies()
+    assert await bench.hand(queues=("default",)).claim(1) == []
+    assert await told(bench) == once([id], State.dead)

@@ -54,6 +54,15 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_hooks_hear_of_a_death_and_of_what_it_takes_along(tmp_path: Path) -> None:
+    *heard, shipped = run("hooks.py", tmp_path)
+    assert sorted(heard) == [
+        "alert: charge of order 2 died: the card has expired",
+        "mail: order 2 will not be shipped",
+    ]
+    assert shipped == "order 1 is on its way"
+
+
 def test_a_budget_admits_what_it_can_pay_and_lets_the_rest_wait(tmp_path: Path) -> None:
     assert run("budget.py", tmp_path) == [
         "succeeded, spent 0.20",

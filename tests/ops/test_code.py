@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from limpet.client.registry import publish
 from limpet.core.endings.refusal import place
 from limpet.core.endings.transition import Failure, Refuse
 from limpet.core.jobs.ids import IdMaker, id_text
@@ -81,6 +82,13 @@ async def refused(store: Store, claimed: Claimed) -> Refuse:
     placed = place(claimed, refuse, (), await store.sessions())
     assert isinstance(placed, Refuse)
     return placed
+
+
+async def test_a_renamed_task_is_reviewed_once(operator: Operator, store: Store) -> None:
+    spec = TaskSpec.declare(_send, name="new", aliases=["old"], timeout=None)
+    await publish(store, [spec, *spec.under_aliases()])
+    found = [each.text for each in await operator.doctor() if "timeout" in each.text]
+    assert [text.rpartition(": ")[2] for text in found] == ["new"]
 
 
 @pytest.mark.parametrize("fn", [lambda to: None, lambda to, cc="": None, lambda to, *rest: None])

@@ -83,6 +83,15 @@ async def tidy(n: int) -> str:
     return f"{current_job().tick:%H:%M}" if current_job().tick else ""
 
 
+@app.on_dead
+async def alert(job: JobRecord) -> None: ...
+
+
+@app.on_finished(states=["succeeded", State.cancelled], tasks=["tidy"], queues=["mail"], retry=3, timeout=5)
+def tell(job: JobRecord, db: Pool = Inject(pool)) -> int:
+    return len(job.tags)
+
+
 @app.enqueue_middleware
 def stamp(job: NewJob) -> None:
     job.meta["request"] = str(job.args.get("customer", job.task))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from limpet import Budget, Every, Inject, Limpet, chain, current_job, group
+from limpet import Budget, Every, Inject, JobRecord, Limpet, chain, current_job, group
 
 app = Limpet("sqlite://")
 
@@ -42,6 +42,10 @@ def wrong_executor() -> None: ...
 
 @app.task
 async def wrong_resource(db: int = Inject(pool)) -> None: ...  # E: assignment
+
+
+@app.on_dead(state="dead")  # E: call-overload, untyped-decorator
+def wrong_option(job: JobRecord) -> None: ...
 
 
 @app.schedule("@daily")  # E: arg-type

@@ -118,7 +118,9 @@ async def _is_as_told(bench: Bench, story: Story) -> None:
     names = list(story.ENDS)
     states = dict(zip(names, await bench.states([story.ids[name] for name in names]), strict=True))
     assert states == story.ENDS
-    assert (await bench.store.count()).enqueued == len(names)
+    told = await story.told(bench)
+    assert told == story.TOLD, "hooks were told of other ends"
+    assert (await bench.store.count()).enqueued == len(names) + told.total()
 
 
 async def _recover(bench: Bench, story: Story) -> None:
@@ -152,12 +154,14 @@ async def _leases_run_out(bench: Bench, healer: Hand) -> None:
 
 async def _all_accounted_for(bench: Bench, story: Story) -> None:
     await bench.check_books()
-    counts = await bench.store.count()
-    assert counts.enqueued == len(story.ENDS), "jobs were lost or doubled"
+    counts, told = await bench.store.count(), await story.told(bench)
+    assert counts.enqueued == len(story.ENDS) + told.total(), "jobs were lost or doubled"
     names = list(story.ENDS)
     for name, state in zip(names, await bench.states([story.ids[name] for name in names]), strict=True):
         assert state is None or state in FINISHED, f"{name} is stuck in {state}"
+        assert told[name] or state not in (State.dead, State.cancelled), f"no hook has heard that {name} is {state}"
     gone = sum(1 for state in await bench.states(list(story.ids.values())) if state is None)
-    pruned = counts.succeeded + counts.cancelled + counts.discarded + counts.total(State.dead) - (len(names) - gone)
+    ended = counts.succeeded + counts.cancelled + counts.discarded + counts.total(State.dead)
+    pruned = ended - told.total() - (len(names) - gone)
     assert pruned == gone, "a job has vanished without a trace"
     assert not [gate.key for gate in await bench.store.gates() if gate.used or gate.probe_token], "a slot has leaked"

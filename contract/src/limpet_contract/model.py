@@ -6,6 +6,7 @@ A job has at most one parent here, so the parent that cancelled a job is always 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -46,6 +47,8 @@ class Model:
     discarded: int = 0
     lost: int = 0
     stale: int = 0
+    # Every end: the job, its state, the token of its lease (0: it waited), and when.
+    ends: set[tuple[bytes, State, int, int]] = field(default_factory=set)
 
     # -- producing
 
@@ -290,6 +293,7 @@ class Model:
         return True
 
     def _end(self, job: ModelJob, state: State, now_ms: int) -> None:
+        self.ends.add((job.id, state, job.token, now_ms))
         job.token, job.session, job.state = 0, "", state
         for child in self.jobs.values():
             if child.parent == job.id and child.state is State.blocked:
@@ -380,6 +384,10 @@ class Model:
             self._end(child, State.cancelled, now_ms)
 
     # -- judging
+
+    def told(self) -> Counter[tuple[bytes, State]]:
+        """How often a hook for every end should have heard of which job and state."""
+        return Counter((id, state) for id, state, _, _ in self.ends)
 
     def check(self, views: Mapping[bytes, JobView], now_ms: int) -> None:
         """Every job is where the model has it, and nothing is there that should not be."""

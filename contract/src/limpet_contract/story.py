@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Unpack
 
+import msgspec
+
+from limpet.core.endings.hook import QUEUE, Ending, Hook
 from limpet.core.endings.transition import Lose
 from limpet.core.gate import GateChange, GateRule, Pause
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.job import Job, Lane, Unique
 from limpet.core.jobs.lease import Claimed, Note, Serves, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, Entry, Query, Retention, Term
 from limpet.stores.asking import examined
 from limpet_contract.bench import Bench
 from limpet_contract.making import JobOptions, make_job
+
+HOOK = Hook(Lane(QUEUE, "hook"), states=(State.dead, State.cancelled))
 
 
 class Story:
@@ -37,6 +43,15 @@ class Story:
         "later": State.scheduled,
         "unique": State.ready,
         "relayed": State.ready,
+    }
+    TOLD: ClassVar[dict[str, int]] = {  # how many of its ends a hook hears of
+        "guilty": 2,
+        "victim": 2,
+        "spoiled": 1,
+        "dropped": 1,
+        "unwanted": 1,
+        "revoked": 1,
+        "agent": 1,
     }
 
     def __init__(self, bench: Bench) -> None:
@@ -65,7 +80,8 @@ class Story:
         return make_job(self.ids[name], options)
 
     async def produce(self, bench: Bench) -> None:
-        """Four calls, which may be repeated by a caller that got no answer."""
+        """Calls that may be repeated by a caller that got no answer."""
+        await bench.store.put_control(HOOK.control())
         await bench.put(
             self._job("plain"),
             self._job("retried"),
@@ -89,6 +105,13 @@ class Story:
         await bench.signal(Signal(self.ids["agent"], "approved", b"true"))
 
     # -- working
+
+    async def told(self, bench: Bench) -> Counter[str]:
+        """The ends that a hook has heard of, by the names of the jobs."""
+        names = {id_text(id): name for name, id in self.ids.items()}
+        jobs = [job for job in await bench.everything() if job.lane == HOOK.lane]
+        found = [msgspec.json.decode(job.args, type=dict[str, Ending])["ending"].job for job in jobs]
+        return Counter(names[id] for id in found)
 
     async def _take(self, task: str) -> Claimed:
         self.hand.serves = Serves(tasks=(task,))
@@ -120,6 +143,7 @@ class Story:
         await self.bench.cancel(self.ids["revoked"], force=True)
 
     async def _correct(self) -> None:
+        self.bench.clock.advance(1)  # the second end of the victim is another one
         await self.bench.retry(self.ids["guilty"])
         await self._take("guilty")
         held = await self.bench.store.held("teller")

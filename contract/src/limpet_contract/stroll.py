@@ -48,7 +48,7 @@ class Stroll:
         self._lanes = lanes
 
     def begin(self) -> None:
-        self.walk.begin(self.lanes(12))
+        self.walk.begin(self.lanes(12), hooked=self._lanes is EVERY_LANE)
 
     def lanes(self, most: int) -> list[int]:
         """Picks that mean some of the lanes of this stroll."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
+from limpet.core.endings.hook import QUEUE, Ending, Hook
 from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.gate import Gate, GateChange, GateRule, Pause
-from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.job import LEAST_URGENT, Job
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.job import LEAST_URGENT, Job, Lane
 from limpet.core.jobs.lease import Claimed, ClaimOptions, ClaimRequest, Note, Serves, Signal
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import JobView, Retention, Term
@@ -41,6 +44,7 @@ class Tandem:
         self.given: list[tuple[Claimed, str]] = []  # with the session that got it
         self.alive: dict[str, Hand] = {}
         self.silent: dict[str, int] = {}  # session → when it beat last
+        self.hooked = False  # there is a hook for every end; its jobs wait, since their queue is paused
         self._hired = 0
         self._looks = 0
 
@@ -70,6 +74,13 @@ class Tandem:
         jobs = self.model.jobs.values()
         asleep = [job.id for job in jobs if job.state is State.scheduled and job.due_at_ms > self.now_ms]
         return [job.id for job in jobs if job.state is State.dead] or asleep
+
+    async def hook(self) -> None:
+        """From now on every end is told to a hook."""
+        hook = Hook(Lane(QUEUE, "hook"), states=tuple(sorted(FINISHED)))
+        await self.bench.store.put_control(hook.control())
+        await self.bench.change(GateChange(f"queue:{QUEUE}", pause=Pause("walk", "", self.now_ms)))
+        self.hooked = True
 
     # -- producers
 
@@ -235,6 +246,7 @@ class Tandem:
         await self._follow_expiry()
         late = [job for job in self.model.jobs.values() if job.overdue(self.now_ms)]
         assert not late, f"{late[0]} waits though its time to start is over"
+        self.bench.clock.advance(1)  # what was seen to have ended did so before what ends next
 
     async def outage(self, ms: int) -> None:
         """No session beats or sweeps; live sessions beat first when it is over."""
@@ -283,13 +295,16 @@ class Tandem:
     # -- judging
 
     async def views(self) -> dict[bytes, JobView]:
-        return {view.id: view for view in await self.bench.everything()}
+        return _without_hooks(await self.bench.everything())
 
     async def agree(self) -> None:
         """Every job, every counter, every limit and every event is what the model says."""
         counts, jobs, gates = await self.bench.check_books()
-        self.model.check({view.id: view for view in jobs}, self.now_ms)
-        assert (counts.enqueued, counts.discarded) == (self.model.enqueued, self.model.discarded)
+        ours = _without_hooks(jobs)
+        self.model.check(ours, self.now_ms)
+        told = Counter(_told(view) for view in jobs if view.id not in ours)
+        assert told == (self.model.told() if self.hooked else Counter()), "hooks were told of other ends"
+        assert (counts.enqueued - told.total(), counts.discarded) == (self.model.enqueued, self.model.discarded)
         assert (counts.lost, counts.stale) == (self.model.lost, self.model.stale)
         self.model.ledger.check([gate for gate in gates if gate.key.startswith("limit:")], self.now_ms)
         self.headlines.compare(await self.bench.store.read("event", self.headlines.read_up_to, 1_000))
@@ -343,3 +358,13 @@ class Tandem:
                 break
             job = parent
         return True
+
+
+def _without_hooks(jobs: Sequence[JobView]) -> dict[bytes, JobView]:
+    return {view.id: view for view in jobs if view.lane.queue != QUEUE}
+
+
+def _told(view: JobView) -> tuple[bytes, State]:
+    """The end that a hook's job is told of."""
+    ending = msgspec.json.decode(view.args, type=dict[str, Ending])["ending"]
+    return id_bytes(ending.job), ending.state

@@ -138,8 +138,10 @@ class StoreWalk(RuleBasedStateMachine):
     def model(self) -> Model:
         return self.tandem.model
 
-    @initialize(lanes=st.lists(picks, min_size=4, max_size=12))
-    def begin(self, lanes: list[int]) -> None:
+    @initialize(lanes=st.lists(picks, min_size=4, max_size=12), hooked=st.booleans())
+    def begin(self, lanes: list[int], hooked: bool) -> None:
+        if hooked:
+            self.run(self.tandem.hook())
         for serves in WORKERS:
             self.run(self.tandem.hire(serves))
         self.put(lanes, 0, None, 10, None, FLOWS[-1])

@@ -37,6 +37,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "limits": "Rates, ceilings, budgets: list, set, clear.",
         "breakers": "Circuit breakers: list, trip, reset.",
         "schedules": "What runs at times: list, add, change, backfill.",
+        "hooks": "What is called when jobs end: list, remove.",
     },
     "Set up": {
         "migrate": "Create or upgrade the store.",
@@ -64,6 +65,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "waits": ("approvals", "approve", "reject", "signal"),
     "gates": ("limits", "breakers"),
     "schedules": ("schedules",),
+    "hooks": ("hooks",),
     "setup": ("migrate", "config", "completion"),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}

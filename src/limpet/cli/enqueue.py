@@ -191,7 +191,7 @@ async def _unsure(app: Limpet, task: str, queue: str | None, reference: str | No
         notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
     elif task not in app.parts().tasks:
         notes.append(f"{reference} declares no task {task!r}: only JSON and size were checked")
-    tasks = set(app.tasks) or await known_names(app.store, "task")
+    tasks = set(app.parts().tasks) or await known_names(app.store, "task")
     for kind, name, names in (("task", task, tasks), ("queue", queue, await known_names(app.store, "queue"))):
         hint = "" if name is None or name in names else did_you_mean(name, names)
         if hint.startswith("did you mean"):

@@ -13,6 +13,12 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         """limpet enqueue mail.send '{"to": "a@b.c"}' --app shop:app --wait 30""",
         """limpet enqueue mail.send '{"to": "a@b.c"}' --priority high --unique welcome:42 --delay 5m""",
     ),
+    "hooks": ("limpet hooks", "limpet hooks remove hook:shop.alert"),
+    "hooks list": ("limpet hooks", "limpet hooks list --jsonl"),
+    "hooks remove": (
+        "limpet hooks remove hook:shop.alert",
+        "limpet hooks remove hook:shop.alert --reason 'the pager does it now' --json",
+    ),
     "outbox": (
         "limpet outbox shop:app",
         "limpet outbox --outbox sqlite:///shop.db --once",

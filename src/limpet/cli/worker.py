@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
 @click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app (LIMPET_APP).")
 @click.option("--queues", metavar="A,B", help="Only these queues; all that its tasks use by default.")
+@click.option("--no-hooks", is_flag=True, help="Leave the hooks of the app to other workers.")
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs of any priority at once in each process (100).")
 @click.option("--threads", type=click.IntRange(1), help="Threads for sync tasks in each process (16).")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes (1).")
@@ -102,6 +103,7 @@ def _settings(terminal: Terminal, reference: str, flags: dict[str, Any], logs: L
     queues = tuple(_names(flags["queues"]) or file.queues or ()) or None
     given: dict[str, Any] = {
         "queues": queues,
+        "hooks": False if flags["no_hooks"] else file.hooks,
         "capabilities": tuple(flags["capabilities"] or file.capabilities or ()),
         "code_version": flags["code_version"],
         "concurrency": flags["concurrency"] or file.concurrency,
@@ -182,7 +184,7 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
     from limpet.runtime.settings import Reserve
 
     worker = settings.worker
-    queues = list(worker.queues or answer.queues)
+    queues = list(worker.served(answer.queues))
     reserve = Reserve.of(worker, answer.urgent)
     if terminal.json or terminal.json_log:
         shape = {

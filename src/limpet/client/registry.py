@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from limpet.client.hooks import Hooks
 from limpet.client.options import ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.task import AsyncTask, SyncTask, Task
@@ -66,6 +67,7 @@ class Registry:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.queues: dict[str, Queue] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.hooks = Hooks(client, specs)
 
     def declare(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         """What `@app.task(...)` does."""
@@ -140,6 +142,7 @@ class Registry:
     async def publish(self, store: Store, retention: Mapping[str, States]) -> int:
         """Write what tasks and queues declare, and what is configured of these; how many tasks changed."""
         changed = await publish(store, self.specs.values())
+        await self.hooks.publish(store)
         kept = {name: dict(queue.kept) for name, queue in self.queues.items() if queue.kept}
         served = {*self.queues, *(spec.queue for spec in self.specs.values())}
         await publish_retention(store, merged(kept, retention), served)

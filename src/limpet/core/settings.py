@@ -24,6 +24,7 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     """The [worker] table: what `limpet worker` takes when no flag says otherwise."""
 
     queues: list[str] | None = None
+    hooks: bool | None = None
     concurrency: int | None = None
     threads: int | None = None
     processes: int | None = None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.gate import FOREVER_MS, Gate
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import WAITING, State
@@ -18,6 +19,7 @@ from limpet.core.records.worker import WorkerRecord
 from limpet.core.tasks.agreement import disagreements
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
+from limpet.ops import hooks
 from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
 from limpet.ops.code import code_findings
@@ -42,13 +44,15 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
     accounts, gates = await examined(store).accounts(), list(await all_gates(store))
-    tasks = await declared_tasks(store)
+    tasks = [task for task in await declared_tasks(store) if task.queue != HOOKS]
+    tasks = [task for task in await declared_tasks(store) if task.alias_of is None]
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await examined(store).check(),
         *_engine(store.features, took_ms),
         *changed_stores(sessions),
         *_service(counts, sessions),
+        *hooks.findings(await hooks.hooks(store)),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
         *blocked_findings(sessions, now_ms),
@@ -98,7 +102,7 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
             fix = "its log says where it stands; a handler that blocks belongs into a thread: def instead of async def"
             yield Finding("warning", "silent_worker", text, fix)
     for (queue, task), count in sorted(waiting.items()):
-        if any(_may_run(session, queue, task) for session in sessions):
+        if queue == HOOKS or any(_may_run(session, queue, task) for session in sessions):
             continue
         jobs = f"{count} job{'s' if count > 1 else ''} of task {task} wait{'' if count > 1 else 's'} in queue {queue}"
         if any(session.serves.tasks is None or task in session.serves.tasks for session in sessions):

@@ -23,6 +23,7 @@ from limpet.core.jobs.view import (
 )
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation
+from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
 from limpet.core.records.limit import BreakerPage, BreakerRecord, ChangeRecord, LimitRecord
 from limpet.core.records.log import AuditRecord, CauseRecord, EventRecord, FindingRecord, RepairReport
@@ -37,6 +38,7 @@ from limpet.core.records.queue import (
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 from limpet.core.text.storable import checked_text
+from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
 from limpet.ops.declared import declared_gates, declared_queues, task_names
@@ -426,6 +428,18 @@ class Operator:
         found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])
         return found
+
+    # -- hooks
+
+    async def hooks(self) -> tuple[HookRecord, ...]:
+        """The published hooks: which ends they hear of, how many of their jobs wait, and who runs them."""
+        return await hooks.hooks(self.store)
+
+    async def remove_hook(self, name: str, *, reason: str = "") -> None:
+        """No end is told to this hook any more, until a worker that declares it starts. Jobs that it has stay."""
+        decision = Decision("hook.remove", self.actor, reason, {"name": name})
+        await hooks.remove(self.store, name)
+        await self.store.append([decision.entry(self._asked_ms)])
 
     # -- how long finished jobs stay
 

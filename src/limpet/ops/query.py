@@ -183,10 +183,8 @@ def _term(field: str, op: Compare, value: str, *, negated: bool) -> Term:
     if field in TIME_FIELDS:
         return Term(field, _time(field, op, value), op, negated)
     meant = _ELSEWHERE.get(field.lower())
-    raise InvalidQuery(
-        f"{field!r} is not a field",
-        fix=f"did you mean {meant!r}?" if meant else did_you_mean(field, list(FIELDS)),
-    )
+    hint = f"did you mean {meant!r}?" if meant else did_you_mean(field, list(FIELDS))
+    raise InvalidQuery(f"{field!r} is not a field", fix=f"{hint}; quote text that you search for")
 
 
 def _argument(field: str, op: Compare, value: str, *, negated: bool) -> Term:

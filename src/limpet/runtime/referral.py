@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -27,6 +26,7 @@ KEPT_MS: Final = 30 * 86_400_000  # after this long no job that waited for a cod
 JOBS: Final = 64  # of one code, in one claim
 ROUNDS: Final = 16  # of such claims, in one look
 CODES: Final = 16  # in one look
+LOOKS: Final = 3  # so long a code must have gone: a worker that starts again has not
 
 
 class Referral:
@@ -35,10 +35,13 @@ class Referral:
     def __init__(self, plan: WorkerPlan, store: PatientStore, put: Callable[[Transition], None]) -> None:
         self._store = store
         self._session = plan.session
+        self._clock_s = plan.clock_s
+        self._patience_s = LOOKS * plan.settings.refer_ms / 1000
         self._put = put
         self._seq = 0
         self._live: Sequence[SessionView] = ()
         self._read_at_s = -math.inf
+        self._gone: dict[str, float] = {}  # since when a code that jobs wait for is missed
         self._noted: dict[str, float] = {}  # when it was last noted that jobs wait for this code
         self.held: set[tuple[bytes, int]] = set()  # id and token of jobs that are being placed again
 
@@ -53,7 +56,7 @@ class Referral:
             await self._store.ask("refer", partial(self._look, waited_for))
 
     async def _place(self, job: Claimed, refuse: Refuse) -> Refuse | Bury:
-        asked_at_s = time.monotonic()
+        asked_at_s = self._clock_s()
         before = await attempts_of(self._store.store, job.id) if code_needed(job.lane) is not None else ()
         placed = place(job, refuse, before, await self._sessions(asked_at_s - KNOWN_S))
         if isinstance(placed, Bury) and self._read_at_s < asked_at_s:
@@ -64,25 +67,27 @@ class Referral:
 
     async def _sessions(self, since_s: float) -> Sequence[SessionView]:
         """Live workers, as they were not before that: many jobs may be refused at once."""
-        if self._read_at_s < since_s:
-            began_s = time.monotonic()
+        if self._read_at_s <= since_s:
+            began_s = self._clock_s()
             self._live = [session for session in await self._store.store.sessions() if about(session).signatures]
             self._read_at_s = began_s
         return self._live
 
     async def _note(self, code: str, now_ms: int) -> None:
         """Before the first job waits for it: a worker that finds this code gone looks for such jobs."""
-        if self._noted.get(code, -math.inf) < time.monotonic() - NOTED_S:
+        if self._noted.get(code, -math.inf) < self._clock_s() - NOTED_S:
             await self._store.store.put_control(Control(KIND, code, msgspec.json.encode({"at_ms": now_ms})))
-            self._noted[code] = time.monotonic()
+            self._noted[code] = self._clock_s()
 
     async def _look(self, waited_for: Sequence[Control]) -> None:
-        sessions = await self._sessions(time.monotonic())
-        live = {capability for session in sessions for capability in session.serves.capabilities}
+        now_s = self._clock_s()
+        live = {ability for session in await self._sessions(now_s) for ability in session.serves.capabilities}
         since_ms = await self._store.store.now() - KEPT_MS
-        gone = [each.name for each in waited_for if each.name not in live and _noted_at_ms(each) > since_ms]
-        abilities = tuple(sorted(capability for capability in live if not is_code(capability)))
-        for code in gone[-CODES:]:
+        newest = sorted(waited_for, key=_noted_at_ms, reverse=True)
+        gone = [each.name for each in newest if each.name not in live and _noted_at_ms(each) > since_ms]
+        self._gone = {code: self._gone.get(code, now_s) for code in gone[:CODES]}
+        abilities = tuple(sorted(ability for ability in live if not is_code(ability)))
+        for code in [code for code, missed_s in self._gone.items() if now_s - missed_s >= self._patience_s]:
             for _ in range(ROUNDS):
                 if await self._place_again(code, abilities) < JOBS:
                     break
@@ -94,13 +99,18 @@ class Referral:
         options = ClaimOptions(needing=code)
         request = ClaimRequest(self._session, serves, JOBS, JOBS, self._seq, "referral", options)
         claim = await self._store.claim(request)
-        self.held.update((job.id, job.token) for job in claim.jobs)
-        for job in claim.jobs:
-            before = await attempts_of(self._store.store, job.id)
-            placed = await self._place(job, left_alone(job, before))
-            job_log(logging.WARNING, "no live worker has the code that the job waited for", job, then=placed.counted)
-            self._put(placed)
-            self.held.discard((job.id, job.token))
+        keys = {(job.id, job.token) for job in claim.jobs}
+        self.held |= keys
+        try:
+            for job in claim.jobs:
+                before = await attempts_of(self._store.store, job.id)
+                placed = await self._place(job, left_alone(job, before))
+                job_log(
+                    logging.WARNING, "no live worker has the code that the job waited for", job, then=placed.counted
+                )
+                self._put(placed)
+        finally:
+            self.held -= keys  # what was not placed is found by the audit, and handed back
         return len(claim.jobs)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct, field
 
+from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.endings.refusal import code_of
 from limpet.core.endings.transition import Transition
 from limpet.core.endings.verdict import Classifier
@@ -45,6 +46,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How one worker process behaves. Every default is the one of the documentation."""
 
     queues: tuple[str, ...] | None = None  # None: every queue that its tasks use
+    hooks: bool = True  # run the hooks of the app too, whatever `queues` says
     capabilities: tuple[str, ...] = ()
     concurrency: int = 100
     threads: int = 16
@@ -87,6 +89,13 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 f"a beat every {self.beat_ms} ms cannot keep a lease of {self.ttl_ms} ms",
                 fix="beat at least twice per ttl, so that one lost beat costs nothing",
             )
+
+    def served(self, used: Collection[str]) -> tuple[str, ...]:
+        """The queues that a worker serves, by those that its tasks use; that of hooks whatever `queues` says."""
+        queues = self.queues or tuple(sorted(used))
+        if not self.hooks:
+            return tuple(queue for queue in queues if queue != HOOKS)
+        return queues if HOOKS not in used or HOOKS in queues else (*queues, HOOKS)
 
 
 class Reserve(Struct, frozen=True):
@@ -179,7 +188,7 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     def serves(self) -> Serves:
         """What its session claims."""
         tasks = self.parts.tasks
-        queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
+        queues = self.settings.served({spec.queue for spec in tasks.values()})
         capabilities = (*self.settings.capabilities, code_of(self.parts.signatures()))
         return Serves(queues, tuple(sorted(tasks)), tuple(sorted(capabilities)))
 

@@ -167,7 +167,7 @@ def number_in(term: Term) -> Number:
     return number
 
 
-def argument_compares(args: bytes, field: str, op: str, value: str) -> bool:
+def argument_compares(args: str, field: str, op: str, value: str) -> bool:
     """Whether the number at `args.<path>` stands so to `value`; the SQLite engine calls it from its statements."""
     return _compares(Term(field, value, op))(_argument(args, field[5:].split(".")))  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def _part(value: str) -> Callable[[str], bool]:
     return lambda text: bool(text) and pattern.search(text) is not None
 
 
-def _argument(args: bytes, path: Sequence[str]) -> Any:
+def _argument(args: bytes | str, path: Sequence[str]) -> Any:
     """The value at a path into the arguments; None when it is not there."""
     try:
         value: Any = msgspec.json.decode(args)

@@ -305,7 +305,7 @@ async def test_what_is_asked_again_happened_once(place: Place) -> None:
             ([1],),
         ),
         (f"SELECT gone FROM lp.discard_1('d', ARRAY['\\x{other.hex()}']::bytea[], {now})", (1,)),
-        ("SELECT lp.put_control_1('p', 'tick', 't', '1', 0, NULL)", (1,)),
+        ("SELECT lp.put_control_1('p', 'tick', 't', '1', 0, NULL, NULL)", (1,)),
         (
             "SELECT lp.append_1('a', '{event}', '{1}', '{k}', '{a}', ARRAY[NULL]::bytea[], '{r}', ARRAY['']::bytea[])",
             ("",),

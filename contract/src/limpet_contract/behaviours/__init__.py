@@ -28,6 +28,7 @@ from limpet_contract.behaviours.fencing import TestFencing
 from limpet_contract.behaviours.fixture import bench
 from limpet_contract.behaviours.flows import TestFindingTogether, TestFlows
 from limpet_contract.behaviours.forgetting import TestForgetting
+from limpet_contract.behaviours.hooks import TestHooks, TestHooksOfOthersEnds
 from limpet_contract.behaviours.housekeeping import TestLife, TestLogs, TestPrune
 from limpet_contract.behaviours.identity import TestIdentity
 from limpet_contract.behaviours.joins import TestWideJoins
@@ -85,6 +86,8 @@ __all__ = [
     "TestFlows",
     "TestForgetting",
     "TestHold",
+    "TestHooks",
+    "TestHooksOfOthersEnds",
     "TestIdentity",
     "TestLeaving",
     "TestLife",

@@ -7,20 +7,23 @@ the rest, `from limpet_contract.behaviours.transactions import *`, with a harnes
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+from limpet.core.endings.hook import QUEUE
 from limpet.core.errors import BatchTooLarge, QueueDraining, QueueFull, UnknownParent, WrongContext
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job, Unique
 from limpet.core.jobs.lease import Claimed, Input
-from limpet.core.jobs.state import State
+from limpet.core.jobs.state import FINISHED, State
 from limpet.stores.base import MAX_BATCH_JOBS
 from limpet.stores.callers import is_awaitable, run_here
 from limpet_contract.behaviours.fixture import bench
+from limpet_contract.behaviours.hooks import once, publish, told
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.behaviours.wakeups import asleep, wakes
 from limpet_contract.bench import Bench
@@ -211,6 +214,22 @@ class TestJoining:
         await bench.retry(parent)
         assert await hand.drain(1) == [parent, child.id, grandchild.id]
 
+    async def test_hooks_hear_of_a_job_that_ends_as_it_comes_when_the_caller_commits(
+        self, bench: Bench, visitor: Visitor
+    ) -> None:
+        await publish(bench, State.cancelled)
+        hand = bench.hand(queues=("default",))
+        parent = await bench.add()
+        await hand.bury(await hand.take())
+        for end in (visitor.rollback, visitor.commit):
+            child = bench.job(after=(parent,))
+            await visitor.begin()
+            await put_on(visitor, bench, child)
+            await end()
+        assert await hand.claim() == []
+        assert await told(bench) == once([child.id], State.cancelled)
+        assert len(await bench.hand("hooked", queues=(QUEUE,)).claim(2)) == 1
+
     async def test_an_unknown_parent_is_refused_and_the_transaction_goes_on(
         self, bench: Bench, visitor: Visitor
     ) -> None:
@@ -338,6 +357,19 @@ class TestCompleting:
         assert (view.state, view.result, view.lost, view.attempt) == (State.succeeded, b'"noted"', 0, 1)
         assert (await bench.store.count()).lost == 0
         assert await bench.hand("next").claim() == []
+
+    @pytest.mark.parametrize("how", OTHERS_END_IT)
+    async def test_hooks_hear_of_the_success_once_its_lease_ends(
+        self, bench: Bench, visitor: Visitor, how: str
+    ) -> None:
+        await publish(bench, *FINISHED)
+        id = await bench.add()
+        hand = bench.hand(ttl_ms=2_000, queues=("default",))
+        job = await hand.take()
+        await completed(visitor, bench, job, b'"noted"')
+        assert await told(bench) == Counter()
+        await OTHERS_END_IT[how](bench, hand, job)
+        assert await told(bench) == once([id], State.succeeded)
 
     async def test_a_request_to_stop_comes_too_late(self, bench: Bench, visitor: Visitor) -> None:
         id = await bench.add()

@@ -31,6 +31,7 @@ from limpet.core.text.duration import Duration, to_ms
 Executor = Literal["async", "thread", "process"]
 OnLostLease = Literal["stop", "go_on"]
 TenantOption = str | Callable[[Mapping[str, object]], str | None] | None
+RetryOption = Retry | int | Sequence[Duration] | RetryFunction | None
 CostOption = int | Amounts | Mapping[str, Any] | Callable[..., int | Amounts | Mapping[str, Any]]
 CostFunction = Callable[[Mapping[str, object]], Cost]  # of the arguments
 
@@ -64,7 +65,7 @@ class TaskOptions(TypedDict, total=False):
     priority: str | int
     timeout: Duration | None
     hard_timeout: Duration | None
-    retry: Retry | int | Sequence[Duration] | RetryFunction | None
+    retry: RetryOption
     tenant: TenantOption
     limits: Iterable[Limit | Budget]
     breaker: Breaker | bool | None

@@ -117,7 +117,7 @@ OPTIONS: Final = _words(
     ("serializer compression content_type", f"{_LEAVE}: arguments and results are JSON"),
     ("routing_key exchange queue_name _queue_name", 'queue="mail"'),
     ("link on_success", _CHAIN),
-    ("link_error on_failure errback", "dead jobs wait for people: limpet dead; @app.on_dead calls a function"),
+    ("link_error on_failure errback", "dead jobs are kept with their error, for people: limpet dead"),
     (
         "task_id job_id _job_id message_id",
         'id=..., for a call; unique="order:7" makes a second call answer the first job',

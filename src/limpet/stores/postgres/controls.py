@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from limpet.core.endings.hook import KIND, read_hook
 from limpet.core.jobs.view import Control, Entry
+from limpet.stores.postgres.enqueue import lane_body
 from limpet.stores.postgres.operate import call_name
-from limpet.stores.postgres.wire import clean
+from limpet.stores.postgres.wire import clean, clean_json
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
 
-PUT: Final = "SELECT lp.put_control_1(%b::text, %b::text, %b::text, %b::bytea, %b::bigint, %b::integer)"
+PUT: Final = "SELECT lp.put_control_1(%b::text, %b::text, %b::text, %b::bytea, %b::bigint, %b::integer, %b::jsonb)"
 CONTROLS: Final = "SELECT * FROM lp.controls_1(%b::text)"
 APPEND: Final = """SELECT lp.append_1(
   %b::text, %b::text[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::bytea[])"""
@@ -32,9 +34,33 @@ async def put_control(client: Client, control: Control, expect: int | None) -> C
     weight = None
     if control.kind == "weight":
         weight = min(MOST, max(1, msgspec.json.decode(control.value, type=int)))
-    values = (call_name(), clean(control.kind), clean(control.name), control.value, expect, weight)
+    hook = _hook(control) if control.kind == KIND else None
+    values = (call_name(), clean(control.kind), clean(control.name), control.value, expect, weight, hook)
     (version,) = await client.row(PUT, values, verb="put_control")
     return None if version is None else Control(control.kind, control.name, control.value, version)
+
+
+def _hook(control: Control) -> bytes | None:
+    """What verbs must know of a hook to make its jobs (the columns of `hook`); None of one that is for no state."""
+    hook = read_hook(control.value)
+    if hook is None or not hook.states:
+        return None
+    lane = hook.lane
+    return clean_json(
+        {
+            "states": [state.code for state in hook.states],
+            "tasks": hook.tasks,
+            "queues": hook.queues,
+            "lane": lane.id,
+            "class": lane.kind,
+            "member": lane.member,
+            "ring": lane.ring,
+            "priority": lane.priority,
+            "body": f"\\x{lane_body(lane).hex()}",
+            "policy": hook.policy.id,
+            "policy_body": msgspec.json.encode(hook.policy).decode(),
+        }
+    )
 
 
 async def controls(client: Client, kind: str) -> list[Control]:

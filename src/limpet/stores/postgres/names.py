@@ -91,13 +91,15 @@ def _quoted(value: object) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# Effects that core has made beforehand, as JSON, and the places in their texts that only a store can fill in.
+# Effects that core has made beforehand, as JSON, and the places in their texts that only a store can fill in; the words
+# for states, by their codes.
 EFFECTS: Final[dict[str, str]] = {
     **{f"EFFECT_{name.upper()}": _quoted(effect) for name, effect in MADE.items()},
     "EFFECT_BLANK": _quoted(BLANK),
     "EFFECTS_STOPPED": _quoted(STOPPED),
     "COUNT": _quoted(COUNT),
     "SESSION": _quoted(SESSION),
+    "STATES": _quoted(STATES),
 }
 
 _NAME: Final = re.compile(r"(?<![:\w]):([A-Z][A-Z0-9_]*)\b")

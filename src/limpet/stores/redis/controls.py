@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from limpet.core.endings.hook import KIND, read_hook
 from limpet.core.jobs.view import Control, Entry, Retention
+from limpet.stores.redis.enqueue import definition, policy_words
 from limpet.stores.redis.fields import CONTROL
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
@@ -29,9 +31,19 @@ async def put_control(client: Client, key: bytes, control: Control, expect: int 
     weight: int | str = ""
     if control.kind == "weight":
         weight = max(1, msgspec.json.decode(control.value, type=int))
-    words = (control.kind, control.name, control.value, "" if expect is None else expect, weight)
+    hook = _hook(control) if control.kind == KIND else ()
+    words = (control.kind, control.name, control.value, "" if expect is None else expect, weight, *hook)
     version = await client.script("put_control", script("controls_put"), key, ("", call_name(), *words))
     return None if version is None else Control(control.kind, control.name, control.value, version)
+
+
+def _hook(control: Control) -> tuple[bytes, ...]:
+    """What scripts must know of a hook to make its jobs; nothing of one that is for no state."""
+    hook = read_hook(control.value)
+    if hook is None or not hook.states:
+        return ()
+    codes = "".join(str(state.code) for state in hook.states).encode()
+    return (codes, _encode((hook.tasks, hook.queues)), *definition(hook.lane), *policy_words(hook.policy))
 
 
 async def controls(client: Client, key: bytes, kind: str) -> list[Control]:

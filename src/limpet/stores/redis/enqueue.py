@@ -142,9 +142,14 @@ def _arguments(
     for lane in lanes:
         words += definition(lane)
     for policy in policies:
-        hard = "-" if policy.hard_timeout_ms is None else str(policy.hard_timeout_ms)
-        words += (id8(policy.id), _json(policy), f"{policy.max_lost} {hard}".encode())
+        words += policy_words(policy)
     return words + rest
+
+
+def policy_words(policy: Policy) -> tuple[bytes, bytes, bytes]:
+    """A policy's id, its stored form, and what scripts must know of it."""
+    hard = "-" if policy.hard_timeout_ms is None else str(policy.hard_timeout_ms)
+    return id8(policy.id), _json(policy), f"{policy.max_lost} {hard}".encode()
 
 
 @lru_cache(maxsize=10_000)

@@ -133,6 +133,7 @@ LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe", "own"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
 WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
+HOOK: Final = Row(("states", "tasks", "queues", "lane", "definition", "class", "policy"))  # its states by their codes
 RUN: Final = Row(("lane", "policy", "flags", "delay", "due_at", "expires", "jobs"))  # equal jobs of one enqueue
 
 # -- maps
@@ -190,6 +191,7 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "CHARGE": CHARGE,
     "CAUSE": CAUSE,
     "WALK": WALK,
+    "HOOK": HOOK,
     "RUN": RUN,
     "ADDED": ADDED,
 }

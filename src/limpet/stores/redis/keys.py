@@ -40,7 +40,7 @@ class K:
         "m",
         "hash",
         "layout, min_client; store (its own name); token, turn, seq and log (the last of each); swept, calm, shift (of "
-        "the sweeps); recount, counted (of a repair)",
+        "the sweeps); recount, counted (of a repair); hooks (codes of the states that there are hooks for)",
         "never",
     )
     answers = Key(
@@ -50,6 +50,7 @@ class K:
     counters = Key("n", "hash", "queue, task, code (\\0 between) → jobs in that state, or a total", "its count is 0")
     causes = Key("ca", "hash", "cause, queue, task (\\0 between) → CAUSE", "its last dead job is gone")
     controls = Key("ct:", "hash", "name → CONTROL", "never", per="kind")
+    hooks = Key("hk", "hash", "name → HOOK", "put_control")
     logs = Key("lg:", "stream", "line: t instant, v msgpack", "prune", per="log")
 
     # -- Jobs

@@ -88,8 +88,10 @@ class Effects:
             lanes.activate(self.tx, lane, 1)
         if head.charged is not None:
             self.touched += self.gates.take(head.id, head.token, head.charged, head.claimed_ms, effect)
-        if effect.state >= SUCCEEDED and head.flags & (KIDS | WATCHED):
-            self.ended.append((head, effect))
+        if effect.state >= SUCCEEDED:
+            self.tx.end(head.id, head.token)
+            if head.flags & (KIDS | WATCHED):
+                self.ended.append((head, effect))
         return effect.state
 
     def _moved(self, head: Running, lane: Lane) -> Running:

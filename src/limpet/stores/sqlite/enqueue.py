@@ -45,6 +45,12 @@ def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], *, always: b
     return _insert_checked(tx, jobs, rules, known, draining, depths)
 
 
+def insert_absent(tx: Tx, jobs: Sequence[Job]) -> None:
+    """Store plain jobs that nothing may refuse; one that is or was stored stays as it is."""
+    known = _stored(tx, [job.id for job in jobs])
+    _insert_new(tx, [job for job in jobs if job.id not in known])
+
+
 def declare(tx: Tx, rules: Sequence[GateRule]) -> None:
     """Make the limits and breakers that jobs name known; an operator's rule stays."""
     if not rules:

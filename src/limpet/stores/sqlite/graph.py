@@ -157,6 +157,7 @@ def _cancel_one(tx: Tx, id: bytes, reason: str) -> int | None:
     state, lane_id, flags, packed = row
     tx.run("job_cancelled", (reason, tx.now_ms, id))
     tx.move(tx.lane(lane_id), state, CANCELLED)
+    tx.end(id)
     if state == READY:
         lanes.leave_line(tx, tx.lane(lane_id), packed)
     if flags & WATCHED:
@@ -175,6 +176,7 @@ def bury_waiting(tx: Tx, id: bytes, failure: Failure) -> None:
     tx.run("job_buried", (failure.message, cause, failure.type, tx.now_ms, id))
     tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *failure_row(failure)))
     tx.move(lane, state, DEAD)
+    tx.end(id)
     after_end(tx, id, flags, DEAD)
 
 

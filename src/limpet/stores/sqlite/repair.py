@@ -74,6 +74,8 @@ def _mend_nowhere(tx: Tx, ids: Sequence[Any]) -> None:
         failure = UNDECODABLE
         tx.run("mend_buried", (failure.message, failure.type, failure.type, tx.now_ms, id))
         tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *graph.failure_row(failure)))
+        if state != DEAD:
+            tx.end(id)
         graph.after_end(tx, id, flags, DEAD)
 
 

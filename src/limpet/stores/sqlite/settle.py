@@ -33,9 +33,11 @@ def settle(
     spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
 ) -> list[Settled]:
     """Apply each transition whose token matches; the same (session, seq) again changes nothing."""
-    receipt = tx.row("receipt", (session, "settle", seq))
+    receipt, hooked = tx.row("receipt", (session, "settle", seq))
     if receipt is not None:
-        return _decode_answers(receipt[0])
+        return _decode_answers(receipt)
+    if not hooked:
+        tx.hooks = []
     answers = _apply(tx, session, transitions, spent)
     tx.run("receipt_put", (session, "settle", seq, _encode_answers(answers), tx.now_ms))
     return answers
@@ -69,7 +71,7 @@ def _apply(
                 touched[len(answers)] = effects.touched
         heads[id] = (id, state, None)
         answers.append(DONE[state])
-    if clean.ids:
+    if clean.tokens:
         clean.write(tx)
     if effects is not None:
         effects.write()
@@ -82,7 +84,7 @@ class Clean:
     """First tries that simply worked, by far the most common end: the short way of what `Effects` does."""
 
     def __init__(self) -> None:
-        self.ids: list[bytes] = []
+        self.tokens: dict[bytes, int] = {}
         self.results: list[tuple[bytes, bytes]] = []
         self.watched: list[bytes] = []
         self.lanes: Counter[int] = Counter()
@@ -90,7 +92,7 @@ class Clean:
 
     def add(self, success: Succeed, row: Sequence[Any]) -> None:
         """One more; `row` is its head."""
-        self.ids.append(success.id)
+        self.tokens[success.id] = success.token
         if success.result is not None and success.result not in NO_RESULT:
             self.results.append((success.id, success.result))
         if row[6]:
@@ -99,7 +101,7 @@ class Clean:
         self.leases[success.token] += 1
 
     def write(self, tx: Tx) -> None:
-        tx.rows_in("job_succeeded", self.ids, (tx.now_ms,))
+        tx.rows_in("job_succeeded", list(self.tokens), (tx.now_ms,))
         if self.results:
             tx.many("result_put", self.results)
         tx.leave_leases(self.leases)
@@ -107,6 +109,8 @@ class Clean:
             tx.move(tx.lane(lane_id), RUNNING, SUCCEEDED, count)
         if self.watched:
             tx.tell_finished(self.watched)
+        if tx.hooks:
+            tx.ended.update(self.tokens)
 
 
 def note_success(tx: Tx, id: bytes, token: int, result: bytes | None) -> bool:

@@ -42,6 +42,7 @@ from limpet.stores.sqlite import (
     enqueue,
     find,
     gates,
+    hooks,
     notes,
     operate,
     prune,
@@ -148,6 +149,7 @@ class SqliteStore(Watches):
         def operation(conn: sqlite3.Connection) -> T:
             tx = self._tx(conn, now_ms)
             answer = work(tx)
+            hooks.follow(tx)
             tx.finish()
             self.identity = tx.store or self.identity
             process.tells += tx.tells
@@ -198,6 +200,7 @@ class SqliteStore(Watches):
             tx = self._tx(plain, now_ms)
             tx.known = tx.known.unsure()
             answers = enqueue.enqueue(tx, jobs, rules)
+            hooks.follow(tx)
             # No worker is told: the caller may roll back. Sleeping workers notice the commit by themselves.
             tx.finish(tell=False)
             tx.run("guest_add")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
 
+from limpet.core.endings.hook import Hook, read_hook
 from limpet.core.gate import MOST_BREAKERS, Gate, GateRule, Pause, opens_at_ms, opens_sooner, rank, room
 from limpet.core.jobs.job import URGENT as URGENT_PRIORITY
 from limpet.core.jobs.job import Lane, Policy
@@ -36,6 +38,7 @@ BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for
 OF_TENANT = 20  # (queue, tenant, this): how many jobs of a tenant wait in a queue
 
 KNOWN_LANES = 50_000  # how many definitions one process keeps in memory
+KNOWN_HOOKS = 1_000
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
 
 _gate_encoder = msgspec.json.Encoder()
@@ -67,12 +70,13 @@ class Known:
         self.lanes: dict[int, Lane] = {}
         self.policies: dict[int, Policy] = {}
         self.serves: dict[bytes, Serves] = {}
+        self.hooks: dict[bytes, Hook | None] = {}
         self.stored: set[int] = set()  # policies that were seen committed; they are never removed
 
     def unsure(self) -> Known:
         """The same for a caller's connection, whose file may be another by now: what is stored there is not known."""
         known = Known()
-        known.lanes, known.policies, known.serves = self.lanes, self.policies, self.serves
+        known.lanes, known.policies, known.serves, known.hooks = self.lanes, self.policies, self.serves, self.hooks
         return known
 
 
@@ -93,6 +97,7 @@ class Tx:
         self.timers: dict[int, int] = {}  # lane → a new instant at which it will have some
         self.tells: list[tuple[str, bytes, bytes]] = []  # (address, kind, name), sent after the commit
         self.stored: set[int] = set()  # policies that this step stores, known as stored after the commit
+        self.ended: dict[bytes, int] = {}  # jobs that ended where there are hooks → the token of the lease, or 0
         self._gates: dict[str, Gate | None] = {}
         self._touched: set[str] = set()
         self._changed: set[str] = set()
@@ -156,7 +161,23 @@ class Tx:
             serves = self.known.serves[body] = _serves_decoder.decode(body)
         return serves
 
+    @cached_property
+    def hooks(self) -> list[Hook]:
+        """The published hooks."""
+        values, known = [value for (value,) in self.rows("hooks")], self.known.hooks
+        if len(known) > KNOWN_HOOKS:
+            known.clear()
+        for value in values:
+            if value not in known:
+                known[value] = read_hook(value)
+        return [hook for value in values if (hook := known[value]) is not None]
+
     # -- gathered writes
+
+    def end(self, id: bytes, token: int | None = None) -> None:
+        """A job has ended: under this token, or as it waited. Its hooks follow at the end of the step."""
+        if self.hooks:
+            self.ended[id] = token or 0
 
     def move(self, lane: Lane, old: int | None, new: int | None, count: int = 1) -> None:
         """Count jobs that went from one state to another."""

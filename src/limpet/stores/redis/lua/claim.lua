@@ -12,7 +12,7 @@
 --   shut or empty. Where more classes of it have work, each look begins where the last one of such a worker ended.
 --   Classes that it cannot run are passed in pages.
 -- Fast path: claim_fast
--- Uses: base record gates_period gates_math turns_fair sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph take_front take choose turns_share take_merge
+-- Uses: base record gates_period gates_math turns_fair sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph hooks enqueue_store take_front take choose turns_share take_merge
 local refused = tx.begin()
 if refused then
   return refused

@@ -9,7 +9,7 @@
 --   {"parent", index, id} or {"full", msgpack map of what enqueue_depth.full says}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
 -- Fast path: enqueue_fast
--- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph notes enqueue_store enqueue_depth enqueue
+-- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph hooks notes enqueue_store enqueue_depth enqueue
 local refused = tx.begin()
 if refused then
   return refused

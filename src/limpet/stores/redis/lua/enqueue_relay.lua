@@ -4,7 +4,7 @@
 -- Args: now · source · batch (a whole number below 2^53) · from head on as enqueue.lua says, ids in any order
 -- Answer: nil when the batch is not newer, else as enqueue.lua; what is refused leaves the mark where it was.
 -- Bounds: the 20,000 jobs of a call.
--- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph notes enqueue_store enqueue_depth enqueue
+-- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph hooks notes enqueue_store enqueue_depth enqueue
 local refused = tx.begin()
 if refused then
   return refused

@@ -5,7 +5,7 @@
 --   such job.
 -- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in graph_todo), and of each queue's cancelled jobs
 --   at most two for each new one, and 1,000, erased.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows prune effect give_back settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused

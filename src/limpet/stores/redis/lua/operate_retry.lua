@@ -5,7 +5,7 @@
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in graph_todo).
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes
 local refused = tx.begin()
 if refused then
   return refused

@@ -4,7 +4,7 @@
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes
 local refused = tx.begin()
 if refused then
   return refused

@@ -5,7 +5,7 @@
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues, 500 gates or 50 flows looked at, 2,000 sessions and all signatures,
 --   1,000 dependents.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph find_flows prune
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store find_flows prune
 local refused = tx.begin()
 if refused then
   return refused

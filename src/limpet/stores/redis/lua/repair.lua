@@ -6,7 +6,7 @@
 --   {"busy"}: another repair counts.
 -- Bounds: 100 entries of a page and the parents, children and ranges of each; 1,024 jobs that are counted; of the stage
 --   gates every running job and gate, of the last step of a count every lane and counter.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows effect give_back settle sessions repair repair_lists repair_count
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes find_flows effect give_back settle sessions repair repair_lists repair_count
 local refused = tx.begin()
 if refused then
   return refused

@@ -5,7 +5,7 @@
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
 --         place drains, the counts of every queue and task; 1,000 old cancelled jobs of each queue that got new ones.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows prune effect give_back settle sessions
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes find_flows prune effect give_back settle sessions
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time

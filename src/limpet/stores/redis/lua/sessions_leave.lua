@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes effect give_back settle sessions
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes effect give_back settle sessions
 
 local refused = tx.begin()
 if refused then

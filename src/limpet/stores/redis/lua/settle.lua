@@ -11,7 +11,7 @@
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents
 --   in all (the rest in graph_todo), and twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
 -- Fast path: settle_fast
--- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph notes find_flows prune effect give_back settle
+-- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger effect_ending graph hooks enqueue_store notes find_flows prune effect give_back settle
 local refused = tx.begin()
 if refused then
   return refused

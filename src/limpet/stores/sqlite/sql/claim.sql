@@ -15,8 +15,10 @@ SELECT (SELECT 1 FROM limpet_gate WHERE opens_ms <= ?1 LIMIT 1),
   (SELECT 1 FROM limpet_fan LIMIT 1),
   (SELECT guests FROM limpet_clock);
 
+-- What the call answered before, or NULL; and whether there are hooks.
 -- name: receipt
-SELECT answer FROM limpet_receipt WHERE session = ? AND claimer = ? AND seq = ?;
+SELECT (SELECT answer FROM limpet_receipt WHERE session = ? AND claimer = ? AND seq = ?),
+  EXISTS (SELECT 1 FROM limpet_control WHERE kind = 'hook');
 
 -- name: receipt_put
 INSERT OR REPLACE INTO limpet_receipt (session, claimer, seq, answer, at_ms) VALUES (?, ?, ?, ?, ?);

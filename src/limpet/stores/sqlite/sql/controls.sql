@@ -7,6 +7,9 @@ SELECT value FROM limpet_control WHERE kind = ? AND name = ?;
 -- name: control_version
 SELECT version FROM limpet_control WHERE kind = ? AND name = ?;
 
+-- name: hooks
+SELECT value FROM limpet_control WHERE kind = 'hook' ORDER BY name;
+
 -- name: control_put
 INSERT OR REPLACE INTO limpet_control (kind, name, value, version) VALUES (?, ?, ?, ?);
 

@@ -4,6 +4,9 @@
 -- name: heads
 SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason FROM limpet_job WHERE id IN (:keys);
 
+-- name: endings
+SELECT id, lane, state, attempt, enqueued_ms, finished_ms, reason, error_type FROM limpet_job WHERE id IN (:keys);
+
 -- name: job_succeeded
 UPDATE limpet_job SET state = 4, token = NULL, charged = NULL, reason = NULL, cause = NULL, error_type = NULL, finished_ms = ?
 WHERE id IN (:keys);

@@ -517,6 +517,21 @@ CREATE TABLE lp.control (
   PRIMARY KEY (kind, name)
 );
 
+-- Hooks that are for some state: what the step that ends a job must know to make their jobs.
+CREATE TABLE lp.hook (
+  name text COLLATE "C" NOT NULL PRIMARY KEY, -- its name, which is that of its task
+  states smallint[] NOT NULL, -- the states that it is for: :SUCCEEDED, :DEAD, :CANCELLED
+  tasks text[] NOT NULL, -- the tasks that it is for; empty: all
+  queues text[] NOT NULL, -- the same for queues
+  lane bigint NOT NULL UNIQUE, -- the lane of its jobs, and what is posted of it
+  class bigint NOT NULL, -- as in `lane`
+  member bigint NOT NULL, -- as in `lane`
+  ring bigint NOT NULL, -- as in `lane`
+  priority smallint NOT NULL, -- as in `lane`
+  body bytea NOT NULL, -- as in `lane`
+  policy bigint NOT NULL -- the policy of its jobs
+);
+
 -- The two logs: what people did (audit), and what happened (event).
 CREATE TABLE lp.log (
   seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order of lines

@@ -269,14 +269,17 @@ DECLARE
   v_left lp.leaving[] := ARRAY(SELECT lp.apply_effect(l, p_now) FROM unnest(lp.as_noted(p_leaving)) AS l);
   v_ended bytea[];
   v_ended_as smallint[];
+  v_ended_under bigint[];
+  v_hooked boolean; -- there are hooks
   v_tokens bigint[];
   v_recorded boolean;
   v_charged boolean;
   v_stops boolean; -- it may have shut a gate
 BEGIN
   SELECT array_agg(l.state), array_agg(l.id) FILTER (WHERE l.state > :RUNNING), array_agg(l.state) FILTER (WHERE l.state > :RUNNING),
-    array_agg(l.token), bool_or(l.record <> 'never'), bool_or(l.holds OR l.charged), bool_or(l.holds OR l.charged AND l.failed)
-  INTO states, v_ended, v_ended_as, v_tokens, v_recorded, v_charged, v_stops FROM (
+    array_agg(l.token) FILTER (WHERE l.state > :RUNNING), EXISTS (SELECT FROM lp.hook), array_agg(l.token),
+    bool_or(l.record <> 'never'), bool_or(l.holds OR l.charged), bool_or(l.holds OR l.charged AND l.failed)
+  INTO states, v_ended, v_ended_as, v_ended_under, v_hooked, v_tokens, v_recorded, v_charged, v_stops FROM (
     SELECT (x.head).id, (x.head).token, (x.effect).state, (x.effect).record, (x.effect).gate <> '' AS holds,
       (x.head).charged IS NOT NULL AS charged, (x.effect).verdict = 'failed' AS failed
     FROM unnest(v_left) AS x
@@ -286,6 +289,9 @@ BEGIN
   END IF;
   IF v_ended IS NOT NULL THEN
     PERFORM lp.write_ended(v_left, p_now);
+    IF v_hooked THEN
+      PERFORM lp.follow(v_ended, v_ended_under, p_now);
+    END IF;
   END IF;
   IF v_recorded THEN
     PERFORM lp.write_attempts(v_left, p_session, p_now);

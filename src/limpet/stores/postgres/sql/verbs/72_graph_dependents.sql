@@ -40,6 +40,7 @@ DECLARE
   v_ready bytea[]; -- of them
   v_lanes bigint[];
   v_costs integer[];
+  v_hooked boolean; -- there are hooks
 BEGIN
   PERFORM FROM lp.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
   WITH gone AS (
@@ -60,13 +61,14 @@ BEGIN
     ] FROM gone AS g GROUP BY g.lane
   )
   SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = :READY), array_agg(g.lane) FILTER (WHERE g.state = :READY),
-    array_agg(g.cost) FILTER (WHERE g.state = :READY)
-  INTO v_gone, v_ready, v_lanes, v_costs FROM gone AS g;
+    array_agg(g.cost) FILTER (WHERE g.state = :READY), EXISTS (SELECT FROM lp.hook)
+  INTO v_gone, v_ready, v_lanes, v_costs, v_hooked FROM gone AS g;
   IF v_ready IS NOT NULL THEN
     PERFORM lp.leave_line(v_ready, v_lanes, v_costs, false, p_now);
   END IF;
   IF v_gone IS NOT NULL THEN
     PERFORM lp.tell_finished(v_gone);
+    PERFORM lp.follow(v_gone, NULL, p_now) WHERE v_hooked;
   END IF;
   RETURN v_gone;
 END $$;

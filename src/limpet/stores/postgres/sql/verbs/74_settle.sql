@@ -8,8 +8,8 @@
 -- it. What others added before that (a dependent, a watcher, a handler's own settlement) is looked for in later ones.
 -- Relies on the primary keys. Locks: rows of `running` by id, then as 70_effect.
 
--- Successes leave `running`. First tries that were charged nothing are all done here (ids, tokens, positions); the others
--- are answered as heads with their positions. p_not: positions that do not count.
+-- Successes leave `running`. First tries that were charged nothing and have no hooks are all done here (ids, tokens,
+-- positions); the others are answered as heads with their positions. p_not: positions that do not count.
 CREATE OR REPLACE FUNCTION lp.take_successes(
   p_ids bytea[], p_tokens bigint[], p_effects jsonb[], p_not integer[], p_now bigint,
   OUT ids bytea[], OUT tokens bigint[], OUT ats integer[], OUT heads lp.running[], OUT head_ats integer[]
@@ -20,7 +20,8 @@ BEGIN
       SELECT a.id, a.token, a.at FROM unnest(p_ids, p_tokens, p_effects) WITH ORDINALITY AS a (id, token, effect, at)
       WHERE a.effect IS NULL AND (p_not IS NULL OR a.at <> ALL (p_not)) ORDER BY a.id, a.at
     ) AS a WHERE r.id BETWEEN a.id AND a.id AND r.token + 0 = a.token
-    RETURNING r.*, r.charged IS NULL AND r.attempt = 1 AND r.lost = 0 AS plain, a.at
+    RETURNING r.*, a.at, r.charged IS NULL AND r.attempt = 1 AND r.lost = 0
+      AND NOT EXISTS (SELECT FROM lp.hook AS h WHERE :SUCCEEDED = ANY (h.states)) AS plain
   ), put AS (
     INSERT INTO lp.done (
       id, lane, finished_ms, due_ms, claimed_ms, expires_ms, attempt, lost, held, cost, state, priority, flags

@@ -23,9 +23,9 @@ BEGIN
 END $$;
 
 -- Verb: write a named record. p_expect: the version that must be there (0 = none); NULL = any. p_weight: for a weight,
--- what it says. Answer: the new version; NULL when another is there.
+-- what it says. p_hook: for a hook that is for some state, see put_hook. Answer: the new version; NULL when another is there.
 CREATE OR REPLACE FUNCTION lp.put_control_1(
-  p_call text, p_kind text, p_name text, p_value bytea, p_expect bigint, p_weight integer
+  p_call text, p_kind text, p_name text, p_value bytea, p_expect bigint, p_weight integer, p_hook jsonb
 ) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -55,6 +55,9 @@ BEGIN
   v_version := coalesce(v_version, 0) + 1;
   IF p_weight IS NOT NULL THEN
     UPDATE lp.turn SET weight = p_weight, left_n = least(left_n, p_weight) WHERE name = p_name;
+  END IF;
+  IF p_kind = 'hook' THEN
+    PERFORM lp.put_hook(p_name, p_hook);
   END IF;
   PERFORM lp.note_answer(p_call, ARRAY[v_version]);
   RETURN v_version;

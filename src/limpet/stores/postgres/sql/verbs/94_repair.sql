@@ -175,6 +175,7 @@ BEGIN
     PERFORM lp.fail_children(p_ids, 'is dead', true, p_now);
   END IF;
   PERFORM lp.tell_finished(p_ids);
+  PERFORM lp.follow(p_ids, NULL, p_now);
 END $$;
 
 -- All that is left of these jobs goes; jobs that wait for them are cancelled.

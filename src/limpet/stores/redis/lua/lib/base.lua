@@ -12,7 +12,7 @@ local MANY = 4000 -- values that one variadic call takes
 -- The modules, which refer to each other. Each is loaded when something in it is first asked for: most calls use few of
 -- them, and making all their functions for each call would take longer than most calls do.
 local base, record, tx = {}
-local enqueue, enqueue_store, unique, enqueue_depth, graph, notes
+local enqueue, enqueue_store, unique, enqueue_depth, graph, notes, hooks
 local lanes, lanes_due, turns, turns_share, turns_fair, wake
 local choose, take, take_front, take_merge, sessions, sessions_signature
 local gates, gates_math, gates_period, gates_change, gates_events, gates_wait

@@ -196,8 +196,11 @@ function effect.apply(s, r, e, spent)
   if charges then
     give_back.take(s, charges, token, claimed, e, spent, touched)
   end
-  if e.state >= SUCCEEDED and (HAS(r.flags, KIDS) or HAS(r.flags, WATCHED)) then
-    s.ended[#s.ended + 1] = { r, e.state, e.result }
+  if e.state >= SUCCEEDED then
+    tx.ends(r, token)
+    if HAS(r.flags, KIDS) or HAS(r.flags, WATCHED) then
+      s.ended[#s.ended + 1] = { r, e.state, e.result }
+    end
   end
   return e.state, touched
 end

@@ -206,6 +206,9 @@ function effect_ending.bury_spoilt(id, place)
   end
   effect_ending.bury(r, failure)
   effect_ending.file(r, DEAD)
+  if old ~= DEAD then
+    tx.ends(r)
+  end
   r.flags = record.with(r.flags, ATTEMPTS)
   record.save(r)
   call("RPUSH", K.attempts .. id, effect_ending.attempt(r, 0, MADE.unreadable.word, "", failure))

@@ -215,4 +215,5 @@ function enqueue_store.finish(runs)
   for lane_id, heap in pairs(items) do
     lanes.add(lanes.get(lane_id), heap)
   end
+  items = {} -- a step that stores jobs may store those of hooks after them
 end

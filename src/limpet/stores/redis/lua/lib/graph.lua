@@ -215,6 +215,7 @@ local function cancel_records(records, reason, by_parent)
     end
     stored[#stored + 1] = r.id
     stored[#stored + 1] = record.close(r)
+    tx.ends(r)
     if HAS(r.flags, WATCHED) then
       tx.tell_finished(r.id)
     end

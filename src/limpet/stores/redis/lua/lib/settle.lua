@@ -29,9 +29,9 @@ function settle.leave(s, running)
 end
 
 -- A first try that simply worked: no more than a few bytes of its record change. False when there is more to do: it
--- failed or was lost before, is limited, watched, waited for, has something to forget, or cannot be read.
+-- failed or was lost before, is limited, watched, waited for, has hooks or something to forget, or cannot be read.
 function settle.clean(s, id, running, raw, result)
-  if #raw < RECORD.size then
+  if #raw < RECORD.size or tx.has_hooks(SUCCEEDED) then
     return false
   end
   local version, state, high, low, tried, tried_, lost, lost_ = byte(raw, RECORD.version_to_lost)

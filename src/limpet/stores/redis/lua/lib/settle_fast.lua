@@ -66,17 +66,18 @@ local function write(ids, stored, results, class, lease, token, instant)
   return call("HINCRBY", K.kept, queue, count)
 end
 
--- One group of successes, which was not settled before; and no repair counts, which must see all changes.
+-- One group of successes, which was not settled before; they have no hooks; and no repair counts, which must see all changes.
 local kind, token, now
 if #ARGV[5] == GROUP.size then
   kind, token = struct.unpack(GROUP.kind_to_token.format, ARGV[5])
 end
 if kind == "s" or kind == "S" then
-  local layout, last_token, swept, recount = unpack(call("HMGET", K.meta, "layout", "token", "swept", "recount"))
+  local found = call("HMGET", K.meta, "layout", "token", "swept", "recount", "hooks")
+  local layout, last_token, swept, recount, hooked = unpack(found)
   local receipt = call("HGET", K.receipts .. ARGV[2], "settle")
   if tonumber(layout) == base.LAYOUT and not (receipt and base.begins(receipt, ARGV[3] .. " ")) then
     now = base.now(last_token, swept)
-    now = tonumber(recount or 0) <= now and now
+    now = tonumber(recount or 0) <= now and not (hooked and string.find(hooked, SUCCEEDED, 1, true)) and now
   end
 end
 if now then

@@ -10,6 +10,8 @@ tx = {
   crowds = {}, -- queue and tenant -> how many more wait, or (below zero) fewer
   lane_jobs = {},
   tells = {}, -- mailbox -> messages
+  hooks = "", -- the codes of the states that there are hooks for
+  ended = {}, -- jobs that ended in one of these: {record, token of the lease, or 0}
   gated = false, -- gates were looked at
   seated = false, -- turns were looked at
 }
@@ -21,8 +23,8 @@ local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", 
 
 -- Read the clock and the counters; an error reply when the stored layout is not for this release.
 function tx.begin()
-  local found = call("HMGET", K.meta, "store", unpack(META))
-  tx.store = table.remove(found, 1)
+  local found = call("HMGET", K.meta, "store", "hooks", unpack(META))
+  tx.store, tx.hooks = table.remove(found, 1), table.remove(found, 1) or ""
   for i, name in ipairs(META) do
     meta[name] = tonumber(found[i])
   end
@@ -175,6 +177,18 @@ function tx.count_lane(lane_id, count)
   tx.lane_jobs[lane_id] = (tx.lane_jobs[lane_id] or 0) + count
 end
 
+-- True when there is a hook for this state.
+function tx.has_hooks(state)
+  return tx.hooks ~= "" and string.find(tx.hooks, state, 1, true) ~= nil
+end
+
+-- A job has ended: under this token, or as it waited. Its hooks follow at the end of the step.
+function tx.ends(r, token)
+  if tx.has_hooks(r.state) then
+    tx.ended[#tx.ended + 1] = { r, token or 0 }
+  end
+end
+
 -- -- classes, turns and gates, each read once
 
 local function read_class(kind, raw)
@@ -325,6 +339,9 @@ end
 
 -- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
 function tx.finish()
+  if #tx.ended > 0 then
+    hooks.write()
+  end
   if tx.gated then
     gates.settle()
   end
