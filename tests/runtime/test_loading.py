@@ -71,6 +71,7 @@ def test_half_a_module_is_not_kept() -> None:
         for _ in range(2):
             with pytest.raises(ImportFailed, match="KeyError"):
                 load_module(place)
+    assert {"rates", "depot.rates"}.isdisjoint(sys.modules)
 
 
 def test_a_module_that_ends_the_program_is_refused() -> None:

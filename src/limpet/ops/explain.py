@@ -205,7 +205,7 @@ def _no_worker(standing: Inspection, sessions: Sequence[SessionView]) -> Iterato
         missing = _missing(lane.needs, sessions)
         if any(map(is_code, missing)):
             text = "a worker refused its arguments, and no live worker has the code that it waits for"
-            then = "within seconds it is handed on to other code, or dead"
+            then = "within a minute it is handed on to other code, or dead"
             yield Reason("code", f"{text}; {then}", None, {"reason": standing.view.reason})
             return
         text = f"no live worker has {'capability' if len(missing) == 1 else 'all capabilities'} {', '.join(missing)}"

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -121,13 +120,13 @@ class JobContext:
     def args(self) -> Mapping[str, Any]:
         """Its stored arguments, by parameter name, as plain JSON values; results of other jobs are in their places.
 
-        Defaults are not among them, and injected resources neither. Read-only.
+        Defaults are not among them, and injected resources neither. A copy: changing it changes nothing.
         """
         job = self._attempt.job
-        values = decode_json(job.args)
+        values: dict[str, Any] = decode_json(job.args)
         if (given := Given.to(job)) is not None:
             values = decode_json(msgspec.json.encode(filled(values, given)))
-        return MappingProxyType(values)
+        return values
 
     @property
     def token(self) -> int:
@@ -168,8 +167,8 @@ class JobContext:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """What `options(meta=...)` or the producer's middleware gave it: a request id, a trace context. Read-only."""
-        return MappingProxyType(asked_meta(self._attempt.job.meta))
+        """What `options(meta=...)` or the producer's middleware gave it: a request id, a trace context. A copy."""
+        return asked_meta(self._attempt.job.meta)
 
     @property
     def schedule(self) -> str | None:
