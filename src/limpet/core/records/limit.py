@@ -100,7 +100,7 @@ class LimitRecord(Record, frozen=True, kw_only=True):
     shut_until: datetime | None
     paused: PauseRecord | None
     draining: bool
-    all_counted: bool  # False: at least so many jobs wait
+    all_counted: bool  # False: at least this number waits
 
     @classmethod
     def of(cls, gate: Gate, now_ms: int, waiting: int = 0, *, all_counted: bool = True) -> LimitRecord:
