@@ -401,4 +401,4 @@ async def test_every_attempt_leaves_one_line_with_its_facts(bench: Bench, caplog
     facts = lines["job succeeded"]
     assert (facts["job_id"], facts["queue"], facts["task"], facts["attempt"]) == (id_text(good), "mail", "works", 1)
     assert facts["duration_ms"] >= 0
-    assert lines["job dead"]["why"] == "ValueError: of no use"
+    assert lines["job dead"]["error"] == "ValueError: of no use"

@@ -584,7 +584,7 @@ async def test_code_that_replaces_what_a_person_added_says_so(stage: Stage, capl
     with caplog.at_level(logging.WARNING, "limpet.worker"):
         await stage.ticker(HOURLY).look()
     assert (await stage.stored()).rule == HOURLY.rule
-    assert "replaces one added at run time schedule=hourly was=every 5 hours" in caplog.text
+    assert 'replaces one added at run time schedule=hourly was="every 5 hours"' in caplog.text
 
 
 async def test_nobody_fires_by_a_rule_that_was_just_replaced(stage: Stage) -> None:
@@ -603,7 +603,7 @@ async def test_a_worker_fires_only_what_its_own_code_declares(stage: Stage, capl
         await other.look()
     assert await stage.fired() == []
     assert "schedule hourly is no longer in the code of any live worker, so it does not run" in caplog.text
-    assert "remove=limpet schedules remove hourly" in caplog.text
+    assert 'remove="limpet schedules remove hourly"' in caplog.text
     await stage.ticker(HOURLY).look()
     assert await stage.fired() == [NOON]
 

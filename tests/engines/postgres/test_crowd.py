@@ -26,6 +26,8 @@ from tests.size import in_matrix
 
 RULES: Final = [GateRule("limit:x", concurrency=2), GateRule("limit:y", concurrency=3)]
 # Not those that put a job, or all of them, off for a minute.
+# Of these endings, a refused job needs this capability from then on.
+ALL: Final = Serves(capabilities=("gpu",))
 ENDS: Final = [*(end for end in ENDINGS if end not in ("fail", "hold", "sleep", "snooze", "wait")), *["succeed"] * 6]
 BRIEF: Final = Retention(succeeded_ms=200, cancelled_ms=300, dead_ms=400)
 
@@ -76,9 +78,9 @@ class Crowd:
 
     async def work(self, store: Store, name: str) -> None:
         while self.left > 0:
-            await store.beat(Beat(name, 400, Serves()))
+            await store.beat(Beat(name, 400, ALL))
             for _ in range(self.rng.randint(1, 6)):
-                jobs = (await store.claim(ClaimRequest(name, Serves(), 8, 8, next_seq()))).jobs
+                jobs = (await store.claim(ClaimRequest(name, ALL, 8, 8, next_seq()))).jobs
                 if jobs and self.rng.random() < 0.9:
                     await store.settle(name, next_seq(), [ENDINGS[self.rng.choice(ENDS)](job) for job in jobs])
             if self.rng.random() < 0.05:
@@ -108,9 +110,9 @@ async def work_off(store: Store) -> None:
     """Let everything that can run succeed, also what a session holds that fell silent on a busy machine."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
-        await store.beat(Beat("last", 60_000, Serves()))
+        await store.beat(Beat("last", 60_000, ALL))
         await store.expire(64)
-        claim = await store.claim(ClaimRequest("last", Serves(), 64, 64, next_seq()))
+        claim = await store.claim(ClaimRequest("last", ALL, 64, 64, next_seq()))
         await store.settle("last", next_seq(), [ENDINGS["succeed"](job) for job in claim.jobs])
         if not claim.jobs and not claim.again:
             if claim.next_at_ms is None and not (await store.count()).total(State.running):

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, fields, replace
 from limpet.core.endings.effect import BLANK, COUNT, MADE, STOPPED, Effect, counted, silent
 from limpet.core.endings.transition import Failure
 from limpet.stores import codes
-from limpet.stores.postgres.wire import clean_json
+from limpet.stores.postgres.settle import effect_json, new_lane
 from tests.core.test_effect import EFFECTS, ID
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
@@ -35,11 +35,13 @@ def schema() -> Iterator[Schema]:
 def fields_of(effect: Effect) -> dict[str, Any]:
     """All of them by name, but for the result, which goes beside it."""
     said: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(effect)))
+    if effect.lane is not None:
+        said["lane"] = new_lane(effect.lane)
     return {name: value for name, value in said.items() if name != "result"}
 
 
 def json_of(effect: Effect) -> str:
-    return clean_json(replace(effect, result=None)).decode()
+    return effect_json(replace(effect, result=None)).decode()
 
 
 def test_the_type_has_the_fields_of_an_effect(schema: Schema) -> None:

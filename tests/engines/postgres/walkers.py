@@ -31,6 +31,7 @@ from tests.engines.postgres.namespace import Namespace
 
 Line = psycopg.AsyncConnection[Any]
 
+CAPABILITIES: Final = ("gpu",)  # a job that a hand has refused needs it
 TTL_MS: Final = 15_000
 RULES: Final = [
     GateRule("limit:shared", concurrency=6),
@@ -184,7 +185,7 @@ class Walker:
     async def hire(self) -> None:
         self.hired += 1
         self.mine = []
-        self.hand = self.bench.hand(f"{self.name}.{self.hired}", ttl_ms=TTL_MS)
+        self.hand = self.bench.hand(f"{self.name}.{self.hired}", capabilities=CAPABILITIES, ttl_ms=TTL_MS)
         await self.beat()
 
     async def beat(self) -> None:
@@ -430,7 +431,7 @@ async def heal(world: World) -> None:
     """When everybody has gone, all that can run does, and nothing is lost."""
     bench = await world.place.bench()
     await bench.change(*(GateChange(gate.key, resume=True, reset=True) for gate in await bench.store.gates()))
-    healer = bench.hand("healer", ttl_ms=TTL_MS)
+    healer = bench.hand("healer", capabilities=CAPABILITIES, ttl_ms=TTL_MS)
     await bench.sweep(3 * TTL_MS, healer)
     await bench.signal(*(Signal(id, EVENT, b"3") for id in world.jobs))
     for _ in range(400):

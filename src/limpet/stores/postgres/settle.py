@@ -75,7 +75,7 @@ def columns(
             effect = effect_of(transition)
             results.append(effect.result)
             effect = effect if effect.result is None else replace(effect, result=None)
-            effects.append(clean_json(effect if effect.lane is None else _with_definition(effect, effect.lane)))
+            effects.append(effect_json(effect))
     return (
         [transition.id for transition in transitions],
         tokens,
@@ -85,10 +85,16 @@ def columns(
     )
 
 
-def _with_definition(effect: Effect, lane: Lane) -> dict[str, Any]:
-    """The effect with the lane as lp.new_lane has it."""
+def effect_json(effect: Effect) -> bytes:
+    """The effect as lp.effect has it; a result goes beside it."""
+    said: Any = effect if effect.lane is None else {**msgspec.to_builtins(effect), "lane": new_lane(effect.lane)}
+    return clean_json(said)
+
+
+def new_lane(lane: Lane) -> dict[str, Any]:
+    """A lane as lp.new_lane has it."""
     ids = {"id": lane.id, "class": lane.kind, "member": lane.member, "ring": lane.ring}
-    return {**msgspec.to_builtins(effect), "lane": {**ids, "body": lane_body(lane).decode()}}
+    return {**ids, "body": lane_body(lane).decode()}
 
 
 def _bounded(spent: Mapping[str, int]) -> dict[str, int]:
