@@ -45,7 +45,7 @@ async def main() -> None:
         report = await flow.enqueue()  # all of it in one step, or none
         await app.work(until_empty=True)
         for node in (await report.status()).nodes:
-            print(f"{node.name}: {node.state}")
+            print(f"{node.node}: {node.state}")
 
         on_line.add("stock")
         await report.retry(reason="stock is back")  # what died, with what its death cancelled

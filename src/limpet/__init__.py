@@ -2,7 +2,7 @@
 
 from limpet.app import Limpet
 from limpet.client.flow import Flow
-from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
+from limpet.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from limpet.client.handle import JobHandle
 from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.new_job import NewJob
@@ -80,7 +80,6 @@ __all__ = [
     "Flow",
     "FlowHandle",
     "FlowNotFound",
-    "FlowStatus",
     "Group",
     "GroupHandle",
     "ImportFailed",
@@ -105,7 +104,6 @@ __all__ = [
     "NewJob",
     "NextRun",
     "NodeHandle",
-    "NodeStatus",
     "NotSerialisable",
     "NotStored",
     "Once",

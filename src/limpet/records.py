@@ -2,8 +2,17 @@
 
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
+from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.limit import (
+    BreakerPage,
+    BreakerRecord,
+    BudgetRecord,
+    ChangeRecord,
+    LimitRecord,
+    PaceRecord,
+)
 from limpet.core.records.log import (
     AuditRecord,
     CauseRecord,
@@ -29,19 +38,28 @@ from limpet.core.records.worker import WorkerRecord
 __all__ = [
     "AttemptRecord",
     "AuditRecord",
+    "BreakerPage",
+    "BreakerRecord",
+    "BudgetRecord",
     "BulkReport",
     "CauseRecord",
+    "ChangeRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
     "Explanation",
     "FindingRecord",
+    "FlowDetail",
+    "FlowRecord",
     "HookRecord",
     "JobDetail",
     "JobPage",
     "JobRecord",
+    "LimitRecord",
     "MinuteRecord",
+    "NodeRecord",
     "NoteRecord",
+    "PaceRecord",
     "PauseRecord",
     "Progress",
     "QueueRecord",

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from limpet import Chain, FlowStatus, NodeHandle, State, chain, chord, group
+from limpet import Chain, NodeHandle, State, chain, chord, group
+from limpet.records import FlowDetail
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, WorkerProcess, kill
 from tests.chaos.flowing import app, join, part
@@ -75,7 +76,7 @@ def expected(start: int) -> int:
     return WIDE * (WIDE * start + numbers) + numbers
 
 
-def check_order(field: Field, status: FlowStatus) -> None:
+def check_order(field: Field, status: FlowDetail) -> None:
     """No node began before all that it waits for had ended."""
     began: dict[str, int] = {}
     ended: dict[str, int] = {}
@@ -84,10 +85,10 @@ def check_order(field: Field, status: FlowStatus) -> None:
             began.setdefault(id, at)
         else:
             ended.setdefault(id, at)
-    ids = {node.name: node.id for node in status.nodes}
+    ids = {node.node: node.id for node in status.nodes}
     for node in status.nodes:
         for parent in node.after:
-            assert ended[ids[parent]] < began[node.id], f"{node.name} began before {parent} had ended"
+            assert ended[ids[parent]] < began[node.id], f"{node.node} began before {parent} had ended"
 
 
 def hire(field: Field) -> WorkerProcess:

@@ -160,7 +160,7 @@ def test_a_command_that_is_none_is_taken_for_an_id(cli: Cli) -> None:
 
 
 def node(name: str, *after: str, task: str = "t", state: str = "succeeded", **more: object) -> Node:
-    plain = {"id": name, "attempt": 1, "run": 1, "after_jobs": [], "error": None, "reason": None, "took_ms": None}
+    plain = {"id": name, "attempt": 1, "run": 1, "after_jobs": [], "error": None, "reason": None, "took_s": None}
     return {"node": name, "after": list(after), "task": task, "state": state, **plain, **more}
 
 
@@ -200,7 +200,7 @@ def test_many_like_nodes_are_summed_up() -> None:
 
 def test_a_line_says_what_there_is_to_say() -> None:
     (line,) = drawn(
-        [node("x", state="dead", took_ms=1_500, attempt=2, run=3, error="ValueError", reason="no", after_jobs=["j"])]
+        [node("x", state="dead", took_s=1.5, attempt=2, run=3, error="ValueError", reason="no", after_jobs=["j"])]
     )
     assert line == Line("└─ ", "x", "dead", "1.5s; attempt 2; run 3; after job j; ValueError: no")
 

@@ -116,7 +116,7 @@ def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:
     told = cli("limits", "set", "llm:acme", "--budget", "usd=60/day", "--reason", "a big day", "--json").json
     assert told == {
         "key": "limit:usd/day:llm:acme",
-        "gates": ["limit:usd/day:llm:acme"],
+        "changed": ["limit:usd/day:llm:acme"],
         "state": "set",
         "notes": [],
     }

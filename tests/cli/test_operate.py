@@ -28,7 +28,12 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert "paused by" in cli("queues").out
     assert "because: deployment" in cli("explain", id).out
     assert cli("queues", "--json").json["queues"][0]["paused"]["reason"] == "deployment"
-    assert cli("resume", "mail", "--json").json == {"key": "queue:mail", "state": "resumed", "notes": []}
+    assert cli("resume", "mail", "--json").json == {
+        "key": "queue:mail",
+        "changed": ["queue:mail"],
+        "state": "resumed",
+        "notes": [],
+    }
     cli("pause", "--task", "send")
     cli("pause", "--all")
     assert {"task_paused", "all_paused"} <= {r["code"] for r in cli("explain", id, "--json").json["reasons"]}

@@ -173,7 +173,7 @@ async def test_a_flow_is_one_thing(app: Limpet, tasks: Tasks) -> None:
     assert (handle.id, handle.name, end.flow) == (flow.id, "report", handle)
     status = await handle.status()
     assert (status.name, status.state, status.done, status.total, status.progress) == ("report", "running", 0, 3, 0.0)
-    assert [(node.name, node.after, node.state) for node in status.nodes] == [
+    assert [(node.node, node.after, node.state) for node in status.nodes] == [
         ("number", (), "ready"),
         ("number-2", (), "ready"),
         ("sum", ("number", "number-2"), "blocked"),
@@ -195,7 +195,7 @@ async def test_after_takes_handles_ids_names_and_lists_of_them(app: Limpet, task
     both = flow.add(group([tasks.number.job(2), tasks.number.job(3)]), after=first)
     flow.add(tasks.number.job(3), after=[both], name="third")
     handle = await flow.enqueue()
-    after = {node.name: node.after for node in (await handle.status()).nodes}
+    after = {node.node: node.after for node in (await handle.status()).nodes}
     assert after == {
         "last": ("third",),
         "first": (),
@@ -214,7 +214,7 @@ async def test_a_job_that_is_an_argument_becomes_a_node_and_one_spec_is_one_job(
     right = flow.add(tasks.add.job(shared, tasks.add.job(shared, 2)), name="right")
     pair = flow.add(tasks.say.job([left, chain(shared, tasks.add.job(3))], [right]), name="pair")
     handle = await flow.enqueue()
-    assert [node.name for node in (await handle.status()).nodes] == ["number", "left", "add", "right", "add-2", "pair"]
+    assert [node.node for node in (await handle.status()).nodes] == ["number", "left", "add", "right", "add-2", "pair"]
     await finish(app)
     assert await pair.result() == [[6, 8], [12]]
 
@@ -288,7 +288,7 @@ async def test_a_flow_may_be_a_part_of_another(app: Limpet, tasks: Tasks) -> Non
     assert list(ends) == [two, other]
     flow.add(tasks.total.job(ends), name="last")
     handle = await flow.enqueue()
-    assert {node.name: node.after for node in (await handle.status()).nodes} == {
+    assert {node.node: node.after for node in (await handle.status()).nodes} == {
         "first": (),
         "part/one": ("first",),
         "part/two": ("part/one",),
@@ -307,10 +307,10 @@ async def test_works_may_have_names_of_their_own(app: Limpet, tasks: Tasks) -> N
     flow.add(chain(tasks.number.job(1), group([tasks.add.job(1)], name="fan"), name="inner"), name="outer")
     flow.add(tasks.number.job(1), name="plain")
     handle = await flow.enqueue()
-    assert [node.name for node in (await handle.status()).nodes] == ["outer/number", "outer/fan/add", "plain"]
+    assert [node.node for node in (await handle.status()).nodes] == ["outer/number", "outer/fan/add", "plain"]
     job = await chain(tasks.number.job(1), name="mine").enqueue()
     status = await job.flow.status()
-    assert (status.name, [node.name for node in status.nodes]) == ("mine", ["mine/number"])
+    assert (status.name, [node.node for node in status.nodes]) == ("mine", ["mine/number"])
 
 
 # -- what is refused

@@ -141,5 +141,6 @@ def test_pydantic_describes_a_record_by_its_fields() -> None:
 def test_every_record_can_be_the_type_of_a_view(name: str) -> None:
     kind: Any = getattr(records, name)
     assert issubclass(kind, Record)
+    assert not hasattr(kind, "keys"), "dict() would take it for a mapping"
     for mode in ("validation", "serialization"):
         assert TypeAdapter(kind).json_schema(mode=mode)["type"] == "object"

@@ -94,11 +94,11 @@ async def test_very_many_open_breakers_are_listed_by_the_page(bench: Bench) -> N
     await put(bench, "first")
     Vandal(bench.store).crowd(20_000, bench.clock.now_ms + LATER_MS)
     operator = Operator(bench.store, "ada", clock=lambda: bench.clock.now_ms)
-    page = await operator.breakers(limit=3)
+    page = await operator.gates.breakers(limit=3)
     assert [gate.key for gate in page.breakers] == [f"breaker:crowd:{number:06d}" for number in (1, 2, 3)]
-    page = await operator.breakers("crowd:0199", limit=60, cursor=page.cursor)
+    page = await operator.gates.breakers("crowd:0199", limit=60, cursor=page.cursor)
     assert (len(page.breakers), page.breakers[0].key) == (60, "breaker:crowd:019900")
-    page = await operator.breakers("crowd:0199", limit=60, cursor=page.cursor)
+    page = await operator.gates.breakers("crowd:0199", limit=60, cursor=page.cursor)
     assert (len(page.breakers), page.cursor) == (40, None)
     last = await bench.store.gates(worst_first=WorstFirst(2, (OPEN, "breaker:crowd:019999")))
     assert [gate.key for gate in last] == ["breaker:crowd:020000", OWN]

@@ -94,7 +94,7 @@ async def test_both_names_share_keys_limits_and_the_breaker(shop: Deployment) ->
 async def test_an_operator_may_say_either_name(shop: Deployment, name: str) -> None:
     await shop.before.publish()
     await shop.today.publish()
-    assert (await shop.operator.pause(f"task:{name}", reason="renamed")).paused is not None
+    assert (await shop.operator.gates.pause(f"task:{name}", reason="renamed")).paused is not None
     await shop.old.enqueue("a@b.c")
     await shop.new.enqueue("x@y.z")
     assert (await shop.today.work(until_empty=True)).claimed == 0

@@ -119,7 +119,7 @@ class Stage:
 
     async def _cancel(self, handle: FlowHandle, names: list[str], at: int) -> None:
         name = names[at % len(names)]
-        (node,) = (node for node in (await handle.status()).nodes if node.name == name)
+        (node,) = (node for node in (await handle.status()).nodes if node.node == name)
         assert await self.app.get(node.id).cancel("by hand") == self.model.cancel(name, "by hand")
 
     async def _cancel_all(self, handle: FlowHandle, names: list[str], _: int) -> None:
@@ -142,20 +142,20 @@ class Stage:
 
     async def _compare(self, handle: FlowHandle) -> None:
         status = await handle.status()
-        assert {node.name: node.state.value for node in status.nodes} == self.model.states()
+        assert {node.node: node.state.value for node in status.nodes} == self.model.states()
         assert status.state == self.model.state
         assert status.done == sum(node.state not in LIVE for node in self.model.nodes.values())
         assert self.seen == self.model.seen
         for node in status.nodes:
-            should = self.model.nodes[node.name]
+            should = self.model.nodes[node.node]
             assert node.run == should.run
             assert node.after == tuple(parent.name for parent in should.parents)
             if should.state is State.succeeded:
                 assert await self.app.get(node.id).result() == should.value
             elif should.state is State.cancelled:
-                assert (node.error or "").startswith(should.reason)
+                assert (node.reason or "").startswith(should.reason)
             elif should.state is State.dead:
-                assert node.error == "told to die"
+                assert node.reason == "told to die"
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_a_node_whose_job_is_there_already_is_that_job(app: Limpet) -> None:
         flow.add(shop.album.job([photo, logo, again]), name="album")
         handle = await flow.enqueue()
         assert (logo.id, logo.existing, photo.existing) == (there.id, True, False)
-        album = next(node for node in (await handle.status()).nodes if node.name == "album")
+        album = next(node for node in (await handle.status()).nodes if node.node == "album")
         assert album.after == ("photo",)
         await app.work(until_empty=True)
         assert await handle.result() == "photo 100, logo 100, logo 100"
@@ -82,7 +82,7 @@ def test_what_runs_again_keeps_to_the_job_that_stands_for_a_parent(app: Limpet) 
             await job.flow.retry(node)
             await app.work(until_empty=True)
             assert await job.flow.result() == "logo 100, photo 100"
-            assert {node.name: node.run for node in (await job.flow.status()).nodes}["album"] == run
+            assert {node.node: node.run for node in (await job.flow.status()).nodes}["album"] == run
 
     app.run(whole())
 

@@ -91,8 +91,8 @@ def test_a_wide_flow_is_cancelled_and_run_again(app: Limpet) -> None:
         job = await chord([tasks.number.job(n) for n in range(WIDE)], tasks.total.job()).enqueue()
         assert await job.flow.cancel("not today") == WIDE + 1
         status = await job.flow.status()
-        assert (status.state, {node.error for node in status.nodes}) == ("cancelled", {"not today"})
-        names = [node.name for node in status.nodes]
+        assert (status.state, {node.reason for node in status.nodes}) == ("cancelled", {"not today"})
+        names = [node.node for node in status.nodes]
         assert await job.flow.retry(names) == WIDE + 1
         await app.work(until_empty=True)
         assert await job.flow.result() == [WIDE, sum(range(WIDE)), 0, WIDE - 1]

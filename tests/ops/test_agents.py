@@ -199,10 +199,10 @@ async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, sto
     )
     (found,) = [finding for finding in await operator.doctor() if finding.code == "spent"]
     assert (found.level, found.fix) == ("error", "pay or raise the quota, then: limpet breakers reset limit:openai")
-    assert [gate.key for gate in (await operator.breakers()).breakers] == ["limit:openai"]
+    assert [gate.key for gate in (await operator.gates.breakers()).breakers] == ["limit:openai"]
     await operator.reset("limit:openai", reason="paid")
     assert (await got(agents)).attempt == 1
-    assert (await operator.breakers()).breakers == ()
+    assert (await operator.gates.breakers()).breakers == ()
 
 
 async def test_release_gives_the_attempt_back(agents: Agents, store: Store) -> None:

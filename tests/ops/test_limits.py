@@ -13,6 +13,7 @@ from limpet.core.gate import BreakerRule, Gate, GateRule, learn, push_back
 from limpet.core.jobs.view import Entry, JobView
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Limit
+from limpet.core.records.limit import BreakerRecord, LimitRecord
 from limpet.core.records.log import EventRecord
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.task import TaskSpec
@@ -20,7 +21,6 @@ from limpet.ops import Agents, LimitChange, Operator
 from limpet.ops import limits as limits_room
 from limpet.ops.gate_reasons import gate_reasons
 from limpet.ops.names import unknown_gate_note
-from limpet.ops.shape import breaker_shape, gate_shape
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
@@ -33,7 +33,7 @@ def paid(usd: int, **options: Any) -> Any:
 
 
 async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator: Operator, store: Store) -> None:
-    gates = await operator.set_limit(
+    gates = await operator.gates.set_limit(
         "llm:acme",
         LimitChange(rate="10/m", buckets={"input_tokens": "60000/m"}, budgets={"usd": "0.5/day", "cost": "7/week"}),
         reason="cheaper",
@@ -52,8 +52,8 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
         {"key": "limit:cost/week:llm:acme", "budget": "cost=7/week"},
     ]
     await put(store, paid(1), rules=(USD,))
-    assert {gate.declared for gate in await operator.limits()} == {False}
-    cleared = await operator.clear_limit("llm:acme")
+    assert {gate.declared for gate in await operator.gates.limits()} == {False}
+    cleared = await operator.gates.clear_limit("llm:acme")
     assert {gate.key for gate in cleared} == {gate.key for gate in gates}
     assert all(gate.declared for gate in cleared)
 
@@ -61,35 +61,35 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
 async def test_a_task_that_was_pushed_back_is_listed_until_it_has_climbed(operator: Operator, store: Store) -> None:
     await put(store, job("send"), job("send"))
     (held,) = await claim(store, limit=1)
-    assert await operator.limits() == []
+    assert await operator.gates.limits() == []
     await store.settle("w1", 1, [Hold(held.id, held.token, "task:send", 60_000, "slow down")])
-    (gate,) = await operator.limits()
-    shape = gate_shape(gate, gate.held_until_ms)
+    (gate,) = await operator.gates.limits()
+    shape = LimitRecord.of(gate, gate.held_until_ms).to_dict()
     assert (shape["key"], shape["free"], shape["pace"]["percent"]) == ("task:send", 1, 0.0)
-    assert gate_shape(gate, gate.held_until_ms + 10_000)["pace"] is None
+    assert LimitRecord.of(gate, gate.held_until_ms + 10_000).to_dict()["pace"] is None
     later = Operator(store, "ada", clock=lambda: gate.held_until_ms + 10_000)
     assert await later.limits() == []
 
 
 async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: Store) -> None:
     await put(store, job(limits=("openai",)), rules=(GateRule("limit:openai", interval_us=120_000, burst=500),))
-    (gate,) = await operator.set_limit("openai", LimitChange(adaptive=True))
+    (gate,) = await operator.gates.set_limit("openai", LimitChange(adaptive=True))
     assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
-    (gate,) = await operator.set_limit("openai", LimitChange(rate="1000/m", adaptive="50/m"))
+    (gate,) = await operator.gates.set_limit("openai", LimitChange(rate="1000/m", adaptive="50/m"))
     assert (gate.rule.interval_us, gate.rule.floor) == (60_000, 50)
     with pytest.raises(
         InvalidOption,
         match=r"limit:openai: the slowest rate '2000/m' must be a rate from a hundredth of its own to its own",
     ):
-        await operator.set_limit("openai", LimitChange(adaptive="2000/m"))
-    (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
+        await operator.gates.set_limit("openai", LimitChange(adaptive="2000/m"))
+    (gate,) = await operator.gates.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
     assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
-    (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=4, adaptive=True))
+    (gate,) = await operator.gates.set_limit("queue:mail", LimitChange(concurrency=4, adaptive=True))
     assert gate.rule.floor == 250
     with pytest.raises(InvalidOption, match="limit:new has no rate and no concurrency to adapt"):
-        await operator.set_limit("new", LimitChange(adaptive=True))
+        await operator.gates.set_limit("new", LimitChange(adaptive=True))
     with pytest.raises(InvalidOption, match="queue:mail has no rate to adapt"):
-        await operator.set_limit("queue:mail", LimitChange(adaptive="5/m"))
+        await operator.gates.set_limit("queue:mail", LimitChange(adaptive="5/m"))
     assert (await operator.audit())[0].data == {"key": "limit:openai", "adaptive": True}
 
 
@@ -98,16 +98,16 @@ async def test_a_new_rate_does_not_lift_the_burst_that_the_code_keeps_small(oper
     spec = TaskSpec.declare(lambda model: None, name="ask", limits=[limit])
     await store.put_control(Declaration.of(spec).control())
     for change, burst in (({"rate": "300/m"}, 10), ({"rate": "5/s"}, 5), ({"rate": "300/m", "burst": 30}, 30)):
-        (gate,) = await operator.set_limit("openai:small", LimitChange(**cast(Any, change)))
+        (gate,) = await operator.gates.set_limit("openai:small", LimitChange(**cast(Any, change)))
         assert gate.rule.burst == burst
-    (gate,) = await operator.set_limit("unheard", LimitChange(rate="300/m"))
+    (gate,) = await operator.gates.set_limit("unheard", LimitChange(rate="300/m"))
     assert gate.rule.burst == 300
 
 
 async def test_a_budget_raised_by_hand_lets_those_who_wait_go_on(operator: Operator, store: Store) -> None:
     await put(store, paid(900_000), paid(900_000), rules=(USD,))
     assert len(await claim(store)) == 1
-    await operator.set_limit("usd/day:llm:acme", LimitChange(budgets={"usd": "2/day"}))
+    await operator.gates.set_limit("usd/day:llm:acme", LimitChange(budgets={"usd": "2/day"}))
     assert len(await claim(store)) == 1
 
 
@@ -119,11 +119,11 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
     )
     await store.put_control(Declaration.of(spec).control())
     await put(store, paid(1), rules=(USD,))
-    await operator.set_limit("llm:acme", LimitChange(budgets={"usd": "9/day"}))
-    (gate,) = await operator.clear_limit("llm:acme")
+    await operator.gates.set_limit("llm:acme", LimitChange(budgets={"usd": "9/day"}))
+    (gate,) = await operator.gates.clear_limit("llm:acme")
     assert gate.rule == USD
-    await operator.set_limit("m:acme", LimitChange(buckets={"tokens": "1/s"}))
-    (gate,) = await operator.clear_limit("m:acme")
+    await operator.gates.set_limit("m:acme", LimitChange(buckets={"tokens": "1/s"}))
+    (gate,) = await operator.gates.clear_limit("m:acme")
     assert gate.rule.interval_us == 16_667
 
 
@@ -159,13 +159,13 @@ def test_a_change_that_makes_no_sense_is_refused(change: dict[str, Any], says: s
 
 async def test_a_queue_has_no_budget(operator: Operator) -> None:
     with pytest.raises(InvalidOption, match="queue:mail has no buckets and no budgets"):
-        await operator.set_limit("queue:mail", LimitChange(budgets={"usd": "1/day"}))
+        await operator.gates.set_limit("queue:mail", LimitChange(budgets={"usd": "1/day"}))
 
 
 async def test_a_budget_has_no_rate_of_its_own(operator: Operator, store: Store) -> None:
     await put(store, paid(1), rules=(USD,))
     with pytest.raises(InvalidOption, match=r"is a budget, which has no rate.*set --budget of 'llm:acme'"):
-        await operator.set_limit("usd/day:llm:acme", LimitChange(rate="5/m"))
+        await operator.gates.set_limit("usd/day:llm:acme", LimitChange(rate="5/m"))
 
 
 async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operator, store: Store) -> None:
@@ -173,11 +173,11 @@ async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operato
     mails = [job(limits=("smtp",)) for _ in range(3)]
     await put(store, paid(600_000), paid(600_000), paid(100_000), *mails, rules=rules)
     await claim(store)
-    gates = await operator.limits()
+    gates = await operator.gates.limits()
     found = await operator.waiters(gates)
     assert found.complete
     assert found.counts == {"limit:usd/day:llm:acme": 2, "limit:smtp": 2}
-    shapes = {shape["key"]: shape for shape in (gate_shape(gate, operator.now_ms(), 2) for gate in gates)}
+    shapes = {shape["key"]: shape for shape in (LimitRecord.of(gate, operator.now_ms(), 2).to_dict() for gate in gates)}
     money = shapes["limit:usd/day:llm:acme"]["budget"]
     assert {name: money[name] for name in ("unit", "cap", "spent", "left", "wanted", "per")} == {
         "unit": "usd",
@@ -194,7 +194,7 @@ async def test_what_code_no_longer_declares_is_forgotten_on_request(operator: Op
     await put(store, paid(700_000), paid(700_000), rules=(USD,))
     await claim(store)
     assert await claim(store) == []
-    (gate,) = await operator.clear_limit("llm:acme")
+    (gate,) = await operator.gates.clear_limit("llm:acme")
     assert gate.rule == GateRule("limit:usd/day:llm:acme")
     assert len(await claim(store)) == 1
 
@@ -203,19 +203,19 @@ async def test_clearing_does_not_lift_a_budget_whose_code_nobody_has_published(
     operator: Operator, store: Store
 ) -> None:
     """Agents work, and no worker has said what the code declares: it is said again with the next job."""
-    await operator.set_limit("llm:acme", LimitChange(budgets={"usd": "1/day"}))
+    await operator.gates.set_limit("llm:acme", LimitChange(budgets={"usd": "1/day"}))
     await put(store, paid(700_000), paid(700_000), rules=(replace(USD, cap=2_000_000),))
     assert len(await claim(store)) == 1
-    (gate,) = await operator.clear_limit("llm:acme")
+    (gate,) = await operator.gates.clear_limit("llm:acme")
     assert (gate.declared, gate.rule) == (True, USD)
     assert await claim(store) == []
     await put(store, paid(100_000), rules=(replace(USD, cap=2_000_000),))
     assert len(await claim(store)) == 2
     # What only an operator has set is gone; and so is what code declares, when somebody asks for that.
-    await operator.set_limit("other", LimitChange(concurrency=1))
-    (gate,) = await operator.clear_limit("other")
+    await operator.gates.set_limit("other", LimitChange(concurrency=1))
+    (gate,) = await operator.gates.clear_limit("other")
     assert gate.rule == GateRule("limit:other")
-    (gate,) = await operator.clear_limit("llm:acme")
+    (gate,) = await operator.gates.clear_limit("llm:acme")
     assert gate.rule == GateRule("limit:usd/day:llm:acme")
 
 
@@ -224,18 +224,18 @@ async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) 
     rules = [GateRule(f"limit:{key}", concurrency=1) for key in (*keys, "z:1")]
     late = replace(USD, key="limit:usd/day:z:1")
     await put(store, *(job("late", keys=("z:1", "usd/day:z:1")) for _ in range(2)), rules=(*rules, late))
-    await operator.set_limit("queue:mail", LimitChange(concurrency=2))
+    await operator.gates.set_limit("queue:mail", LimitChange(concurrency=2))
     await operator.pause("task:late", new=True)
-    gates = await operator.limits()
+    gates = await operator.gates.limits()
     assert gates[-1].key == "queue:mail"
     assert "task late is paused" in {finding.code: finding.text for finding in await operator.doctor()}["paused"]
     await operator.resume("task:late")
     await claim(store)
     found = await operator.waiters(gates)
     assert (found.counts, [gate.key for gate in found.beyond]) == ({"limit:z:1": 1}, ["limit:z:1"])
-    assert [gate.key for gate in await operator.limits("z:")] == ["limit:usd/day:z:1", "limit:z:1"]
+    assert [gate.key for gate in await operator.gates.limits("z:")] == ["limit:usd/day:z:1", "limit:z:1"]
     assert await unknown_gate_note(store, "limit:z:1") == ""
-    assert [gate.key for gate in await operator.clear_limit("z:1")] == ["limit:usd/day:z:1", "limit:z:1"]
+    assert [gate.key for gate in await operator.gates.clear_limit("z:1")] == ["limit:usd/day:z:1", "limit:z:1"]
 
 
 def test_what_a_gate_that_climbs_lets_through_is_a_reason_to_wait() -> None:
@@ -259,15 +259,15 @@ async def test_the_look_at_waiters_is_bounded(
     monkeypatch.setattr(limits_room, "PAGE", 3)
     await put(store, *(job(limits=("smtp",)) for _ in range(9)), rules=(GateRule("limit:smtp", concurrency=1),))
     assert await claim(store, limit=1)
-    found = await operator.waiters(await operator.limits())
+    found = await operator.waiters(await operator.gates.limits())
     assert (found.counts, found.complete) == ({"limit:smtp": 3}, False)
 
 
 async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store: Store) -> None:
     rules = (USD, GateRule("breaker:api", breaker=BreakerRule()), GateRule("breaker:smtp", breaker=BreakerRule()))
     await put(store, paid(600_000), paid(600_000), job(breaker="api"), job(breaker="smtp"), rules=rules)
-    await operator.trip("api", for_ms=1_000)
-    await operator.trip("smtp")
+    await operator.gates.trip("api", for_ms=1_000)
+    await operator.gates.trip("smtp")
     await operator.reset("api")
     await claim(store)
     assert [entry.kind for entry in await operator.breaker_history("api")] == ["breaker.opened", "breaker.closed"]
@@ -292,12 +292,12 @@ def test_a_breaker_shows_what_it_has_counted_in_its_window() -> None:
     counts = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
     for at_ms in (100_000, 100_600, 100_900):
         counts = learn(counts, "failed", at_ms)
-    shapes = [breaker_shape(counts, now_ms) for now_ms in (100_900, 101_200, 200_000)]
+    shapes = [BreakerRecord.of(counts, now_ms).to_dict() for now_ms in (100_900, 101_200, 200_000)]
     assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(3, None), (2, None), (0, None)]
     shares = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000, rate=0.9, min_calls=5)))
     for at_ms, verdict in ((100_000, "failed"), (100_100, "ok"), (100_600, "ok"), (100_700, "failed")):
         shares = learn(shares, cast(Any, verdict), at_ms)
-    shapes = [breaker_shape(shares, now_ms) for now_ms in (100_700, 101_200, 200_000)]
+    shapes = [BreakerRecord.of(shares, now_ms).to_dict() for now_ms in (100_700, 101_200, 200_000)]
     assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(2, 4), (1, 2), (0, 0)]
 
 
@@ -363,12 +363,12 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
 )
 async def test_what_no_job_can_be_under_is_refused(operator: Operator, name: str, why: str) -> None:
     for asked in (
-        operator.set_limit(name, LimitChange(rate="5/m")),
-        operator.set_limit(f"usd/month:{name}", LimitChange(budgets={"usd": "5/month"})),
+        operator.gates.set_limit(name, LimitChange(rate="5/m")),
+        operator.gates.set_limit(f"usd/month:{name}", LimitChange(budgets={"usd": "5/month"})),
         operator.pause(f"queue:{name}", new=True),
-        operator.trip(name, new=True),
+        operator.gates.trip(name, new=True),
     ):
         with pytest.raises(InvalidArguments, match=why):
             await asked
     assert await operator.store.gates() == []
-    await operator.set_limit("usd/month:" + "x" * 256, LimitChange(budgets={"usd": "5/month"}))
+    await operator.gates.set_limit("usd/month:" + "x" * 256, LimitChange(budgets={"usd": "5/month"}))

@@ -11,11 +11,11 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import DeclaredLimit
+from limpet.core.records.limit import BreakerRecord
 from limpet.core.tasks.declaration import Declaration
 from limpet.ops import InvalidQuery, LimitChange, Operator
 from limpet.ops.names import UnknownName
 from limpet.ops.select import PAGE
-from limpet.ops.shape import breaker_shape
 from limpet.stores.base import Store
 from tests.ops.making import claim, fail_once, job, kill, put
 
@@ -144,7 +144,7 @@ async def test_explain_names_pauses_limits_and_breakers(operator: Operator, stor
 
     broken = job("broken", breaker="api")
     await put(store, broken, rules=rules)
-    await operator.trip("api", reason="provider is down")
+    await operator.gates.trip("api", reason="provider is down")
     assert "open until it is reset" in str(await operator.explain(broken.id))
 
     await operator.pause("queue:mail", reason="deployment")
@@ -271,15 +271,15 @@ async def test_a_misspelt_name_is_refused_with_the_nearest(operator: Operator, s
 async def test_a_limit_set_by_hand_wins_until_it_is_cleared(operator: Operator, store: Store) -> None:
     rule = GateRule("limit:smtp", concurrency=1)
     await put(store, *(job(limits=("smtp",)) for _ in range(5)), rules=(rule,))
-    await operator.set_limit("smtp", LimitChange(concurrency=3), reason="more capacity")
+    await operator.gates.set_limit("smtp", LimitChange(concurrency=3), reason="more capacity")
     await put(store, job(limits=("smtp",)), rules=(rule,))
-    (gate,) = await operator.limits()
+    (gate,) = await operator.gates.limits()
     assert (gate.rule.concurrency, gate.declared) == (3, False)
     assert len(await claim(store)) == 3
 
-    await operator.clear_limit("smtp")
+    await operator.gates.clear_limit("smtp")
     await put(store, job(limits=("smtp",)), rules=(rule,))
-    (gate,) = await operator.limits()
+    (gate,) = await operator.gates.limits()
     assert (gate.rule.concurrency, gate.declared) == (1, True)
     assert await audit_kinds(operator) == ["limit.set", "limit.clear"]
 
@@ -288,14 +288,14 @@ async def test_clearing_a_limit_brings_the_published_declaration_back_at_once(op
     rule = GateRule("limit:smtp", concurrency=2)
     await store.put_control(Declaration("send", limits=(DeclaredLimit("smtp", concurrency=2),)).control())
     await put(store, job(limits=("smtp",)), rules=(rule,))
-    await operator.set_limit("smtp", LimitChange(concurrency=50))
-    (gate,) = await operator.clear_limit("smtp")
+    await operator.gates.set_limit("smtp", LimitChange(concurrency=50))
+    (gate,) = await operator.gates.clear_limit("smtp")
     assert gate.rule == rule
 
 
 async def test_a_queue_may_have_a_ceiling_and_a_rate(operator: Operator, store: Store) -> None:
     await put(store, *(job() for _ in range(5)))
-    (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=2, rate="10/m", burst=3))
+    (gate,) = await operator.gates.set_limit("queue:mail", LimitChange(concurrency=2, rate="10/m", burst=3))
     assert (gate.key, gate.rule.concurrency, gate.rule.burst, gate.rule.interval_us) == ("queue:mail", 2, 3, 6_000_000)
     assert len(await claim(store)) == 2
     with pytest.raises(InvalidOption, match="rate or a concurrency"):
@@ -304,11 +304,11 @@ async def test_a_queue_may_have_a_ceiling_and_a_rate(operator: Operator, store: 
 
 async def test_a_breaker_is_tripped_and_reset_by_hand(operator: Operator, store: Store) -> None:
     await put(store, job(breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule()),))
-    await operator.trip("api", for_ms=60_000)
+    await operator.gates.trip("api", for_ms=60_000)
     assert await claim(store) == []
-    (gate,) = (await operator.breakers()).breakers
+    (gate,) = (await operator.gates.breakers()).breakers
     assert gate.breaker_open
-    assert breaker_shape(gate, operator.now_ms())["by_hand"]
+    assert BreakerRecord.of(gate, operator.now_ms()).to_dict()["by_hand"]
     await operator.reset("api")
     assert len(await claim(store)) == 1
 

@@ -14,7 +14,6 @@ from limpet import (
     Cron,
     Every,
     FlowHandle,
-    FlowStatus,
     GroupHandle,
     Inject,
     JobHandle,
@@ -35,7 +34,7 @@ from limpet import (
     current_job,
     group,
 )
-from limpet.records import Explanation
+from limpet.records import Explanation, FlowDetail
 
 
 class Pool:
@@ -145,7 +144,7 @@ async def ask_for_flows() -> None:
     handle = await flow.enqueue()
     assert_type(handle, FlowHandle)
     status = await handle.status()
-    assert_type(status, FlowStatus)
+    assert_type(status, FlowDetail)
     assert_type(status.counts, dict[State, int])
     assert_type(status.nodes[0].after, tuple[str, ...])
     assert_type(await handle.cancel("why"), int)

@@ -14,7 +14,7 @@ from limpet.cli.bulk import run_action
 from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.words import Listing, Showing, bulk_options, command, duration
 from limpet.core.jobs.state import STATES, State
-from limpet.core.text.duration import text_of_ms
+from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import OK, REFUSED, TIMED_OUT
 
 if TYPE_CHECKING:
@@ -40,27 +40,27 @@ def flows() -> None:
 @click.option("--before", metavar="ID", help="Only flows older than this one: where the last page ended.")
 async def list_body(terminal: Terminal, limit: int, before: str | None) -> None:
     """List flows, newest first: the progress of each, and its jobs by state."""
-    from limpet.ops.flow_shape import flow_line
+    from limpet.core.records.flow import FlowRecord
 
     async with _flows(terminal) as flows:
         lines = await flows.newest(limit, None if before is None else await flows.resolve(before))
     now_ms = time.time_ns() // 1_000_000
-    shapes = [flow_line(line) for line in lines]
+    found = [FlowRecord.of(line) for line in lines]
     rows = [
         (
-            shape["id"],
-            line.name,
-            line.state.value,
-            f"{line.done:,}/{line.total:,}",
-            *(line.counts.get(state, 0) or "" for state in STATES),
-            text_of_ms(max(0, now_ms - line.enqueued_at_ms)),
+            one.id,
+            one.name,
+            one.state,
+            f"{one.done:,}/{one.total:,}",
+            *(one.counts.get(state, 0) or "" for state in STATES),
+            text_of_ms(ago_ms(one.enqueued_at, now_ms)),
         )
-        for line, shape in zip(lines, shapes, strict=True)
+        for one in found
     ]
     columns = ("id", "name", "state", "done", *(state.value for state in STATES), "age")
-    terminal.table("flows", columns, rows, shapes)
+    terminal.table("flows", columns, rows, found)
     if len(lines) == limit and not terminal.machine:
-        terminal.say(f"more: --before {shapes[-1]['id']}")
+        terminal.say(f"more: --before {found[-1].id}")
 
 
 @click.group(cls=Showing)
@@ -74,7 +74,7 @@ def flow() -> None:
 @click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
 async def show_body(terminal: Terminal, id: str, everything: bool, wait: bool, timeout: int | None) -> int:
     """Draw flow ID (or the unique end of one, or a job of it) as a tree, with states, durations and reasons."""
-    from limpet.ops.flow_shape import flow_whole
+    from limpet.core.records.flow import FlowDetail
 
     code = OK.exit
     async with _flows(terminal, wait_ms=patience_ms(timeout) if wait else 0) as flows:
@@ -82,11 +82,11 @@ async def show_body(terminal: Terminal, id: str, everything: bool, wait: bool, t
         if wait:
             code = await _finished(terminal, flows, raw, timeout)
         graph = await flows.graph(raw)
-    shape = flow_whole(graph)
+    whole = FlowDetail.whole(graph)
     if terminal.machine:
-        terminal.answer(shape)
+        terminal.answer(whole)
     else:
-        _draw(terminal, shape, everything=everything)
+        _draw(terminal, whole.to_dict(), everything=everything)
     return code
 
 

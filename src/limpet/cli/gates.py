@@ -13,6 +13,7 @@ from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from limpet.core.gate import Gate
+    from limpet.core.records.limit import ChangeRecord
     from limpet.core.records.log import EventRecord
 
 
@@ -38,11 +39,11 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     keys begin with KEY."""
     from limpet.core.gate import room
     from limpet.ops.gate_reasons import opens_text
-    from limpet.ops.shape import gate_shape
+    from limpet.ops.limits import limit_records
     from limpet.stores.asking import MOST_GATES
 
     async with terminal.operator() as operator:
-        gates, now_ms = await operator.limits(key), operator.now_ms()
+        gates, now_ms = await operator.gates.limits(key), operator.now_ms()
         behind = await operator.waiters(gates)
     if len(gates) >= MOST_GATES:
         terminal.say(f"note: only {MOST_GATES:,} limits and limits with waiting jobs are listed: name a key")
@@ -51,17 +52,15 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
         terminal.say(f"note: no limit begins with {key!r}; a key made from arguments exists after its first job")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
-    shapes = [
-        {**gate_shape(gate, now_ms, behind.counts.get(gate.key, 0)), "all_counted": behind.complete} for gate in gates
-    ]
+    found = limit_records(gates, behind, now_ms)
     rows = []
-    for gate, shape in zip(gates, shapes, strict=True):
+    for gate, one in zip(gates, found, strict=True):
         opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
         # A gate that is open now has no waiting jobs that were not counted.
         unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
-        count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
-        rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, shape["set_by"]))
-    terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, shapes)
+        count = f"{one.waiting:,}{'' if behind.complete else '+'}" if one.waiting or unknown else ""
+        rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, one.set_by))
+    terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, found)
 
 
 def _slots(gate: Gate, now_ms: int) -> str:
@@ -80,9 +79,9 @@ def _level(gate: Gate, now_ms: int) -> str:
     from limpet.core.gate import budget_left
     from limpet.core.limits.period import ends_ms
     from limpet.core.limits.unit import MONEY, amount_text
+    from limpet.core.records.limit import tokens_level
     from limpet.core.text.duration import text_of_ms
     from limpet.ops.gate_reasons import slower_text
-    from limpet.ops.shape import tokens_level
 
     rule, money = gate.rule, gate.rule.unit == MONEY
 
@@ -150,7 +149,6 @@ async def limits_set_body(
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from limpet.ops import LimitChange
-    from limpet.ops.names import unknown_gate_note
 
     if slowest is not None and adaptive is False:
         raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
@@ -172,24 +170,17 @@ async def limits_set_body(
         tenant_depth=tenant_depth,
     )
     async with terminal.operator() as operator:
-        known = {
-            rule.key: await unknown_gate_note(operator.store, rule.key)
-            for rule in await operator.limit_rules(key, change)
-        }
-        gates = await operator.set_limit(key, change, reason=reason)
-    _told_all(terminal, [gate.key for gate in gates], "set", [note for note in known.values() if note])
+        changed = await operator.set_limit(key, change, reason=reason)
+    told(terminal, changed)
 
 
 @click.argument("key")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
     """Remove the operator's limits of KEY, its buckets and its budgets; the values of the code count again."""
-    from limpet.ops.limits import kept_numbers
-
     async with terminal.operator() as operator:
-        gates = await operator.clear_limit(key, reason=reason)
-        notes = await kept_numbers(operator.store, gates)
-    _told_all(terminal, [gate.key for gate in gates], "cleared", notes)
+        changed = await operator.clear_limit(key, reason=reason)
+    told(terminal, changed)
 
 
 @click.argument("key", required=False)
@@ -235,28 +226,28 @@ async def breakers_list_body(terminal: Terminal, prefix: str, only_open: bool, l
 
     A breaker by key is listed while it is open or has counted failures.
     """
+    from limpet.core.records.limit import BreakerPage, BreakerRecord
     from limpet.ops.gate_reasons import opens_text
-    from limpet.ops.shape import breaker_shape
 
     async with terminal.operator() as operator:
-        page, now_ms = await operator.breakers(prefix, limit=limit, cursor=cursor), operator.now_ms()
+        page, now_ms = await operator.gates.breakers(prefix, limit=limit, cursor=cursor), operator.now_ms()
     gates = [gate for gate in page.breakers if gate.breaker_open or not only_open]
     more = page.cursor if len(gates) == len(page.breakers) else None  # open ones come first
-    shapes = [breaker_shape(gate, now_ms) for gate in gates]
+    found = tuple(BreakerRecord.of(gate, now_ms) for gate in gates)
     rows = [
         (
-            shape["breaker"],
-            shape["state"],
-            str(shape["recent_failures"]) + ("" if shape["recent_calls"] is None else f"/{shape['recent_calls']}"),
-            shape["opened"],
-            "under way" if shape["probe_under_way"] else opens_text(gate, now_ms) if gate.breaker_open else "",
+            one.breaker,
+            one.state,
+            str(one.recent_failures) + ("" if one.recent_calls is None else f"/{one.recent_calls}"),
+            one.opened,
+            "under way" if one.probe_under_way else opens_text(gate, now_ms) if gate.breaker_open else "",
         )
-        for gate, shape in zip(gates, shapes, strict=True)
+        for gate, one in zip(gates, found, strict=True)
     ]
     if terminal.json:
-        terminal.answer({"breakers": shapes, "cursor": more})
+        terminal.answer(BreakerPage(breakers=found, cursor=more))
         return
-    terminal.table("breakers", ("breaker", "state", "failures", "opened", "probe"), rows, shapes)
+    terminal.table("breakers", ("breaker", "state", "failures", "opened", "probe"), rows, found)
     if more:
         terminal.say(f"more: --cursor {more}")
 
@@ -268,8 +259,8 @@ async def breakers_list_body(terminal: Terminal, prefix: str, only_open: bool, l
 async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: str, new: bool) -> None:
     """Open breaker NAME by hand: its jobs wait at no cost."""
     async with terminal.operator() as operator:
-        gate = await operator.trip(name, for_ms=for_ms, reason=reason, new=new)
-    _told(terminal, gate.key, "open")
+        changed = await operator.trip(name, for_ms=for_ms, reason=reason, new=new)
+    told(terminal, changed)
 
 
 @click.argument("name")
@@ -277,24 +268,18 @@ async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: s
 async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
     """Close breaker NAME and forget its failures; limit:KEY or task:NAME reopens one without money."""
     async with terminal.operator() as operator:
-        gate = await operator.reset(name, reason=reason)
-    _told(terminal, gate.key, "closed")
+        changed = await operator.reset(name, reason=reason)
+    told(terminal, changed)
 
 
-def _told(terminal: Terminal, key: str, word: str) -> None:
+def told(terminal: Terminal, changed: ChangeRecord) -> None:
+    """What has changed."""
     if terminal.machine:
-        terminal.answer({"key": key, "state": word, "notes": []})
-    else:
-        terminal.text(f"{key}: {word}")
-
-
-def _told_all(terminal: Terminal, keys: Sequence[str], word: str, notes: Sequence[str] = ()) -> None:
-    if terminal.machine:
-        terminal.answer({"key": keys[0], "gates": list(keys), "state": word, "notes": list(notes)})
+        terminal.answer(changed)
         return
-    for key in keys:
-        terminal.text(f"{key}: {word}")
-    for note in notes:
+    for key in changed.changed:
+        terminal.text(f"{key}: {changed.state}")
+    for note in changed.notes:
         terminal.say(f"note: {note}")
 
 

@@ -7,7 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
+from limpet.cli.gates import told
 from limpet.cli.retention import retention
 from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.weights import weights
@@ -63,17 +65,9 @@ async def pause_body(
     terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str, new: bool
 ) -> None:
     """Stop claims of QUEUE, a task or everything. Running jobs continue; enqueue continues."""
-    from limpet.stores.asking import gate_of
-
-    key = _gate(queue, task, everything)
     async with terminal.operator() as operator:
-        before = await gate_of(operator.store, key)
-        gate = await operator.pause(key, reason=reason, new=new)
-    note = ""
-    if before is not None and before.paused is not None:
-        old = f"paused by {before.paused.by}{f': {before.paused.reason}' if before.paused.reason else ''}"
-        note = f"it was {old}; {'that stays' if gate.paused == before.paused else 'this replaces it'}"
-    _done(terminal, key, "paused", note)
+        changed = await operator.pause(_gate(queue, task, everything), reason=reason, new=new)
+    told(terminal, changed)
 
 
 @click.argument("queue", required=False, shell_complete=complete_queue)
@@ -82,10 +76,9 @@ async def pause_body(
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def resume_body(terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str) -> None:
     """Undo a pause or a drain."""
-    key = _gate(queue, task, everything)
     async with terminal.operator() as operator:
-        await operator.resume(key, reason=reason)
-    _done(terminal, key, "resumed")
+        changed = await operator.resume(_gate(queue, task, everything), reason=reason)
+    told(terminal, changed)
 
 
 @click.argument("queue", required=False, shell_complete=complete_queue)
@@ -108,9 +101,9 @@ async def drain_body(
 
     key = _gate(queue, task, everything)
     async with terminal.operator(wait_ms=patience_ms(timeout) if wait else 0) as operator:
-        await operator.drain(key, reason=reason)
+        changed = await operator.drain(key, reason=reason)
         if not wait:
-            _done(terminal, key, "draining")
+            told(terminal, changed)
             return 0
         left = await _drained(terminal, operator, key, timeout)
         if left:
@@ -120,8 +113,8 @@ async def drain_body(
             where = "" if everything else f" of {gate_words(key)}"
             terminal.say(f"{jobs} left{where}; draining continues")
             return TIMED_OUT.exit
-        await operator.pause(key, reason=reason or "drained")
-    _done(terminal, key, "drained")
+        paused = await operator.pause(key, reason=reason or "drained")
+    told(terminal, replace(paused, state="drained"))
     return 0
 
 
@@ -138,15 +131,6 @@ async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms:
             if not left or (until is not None and time.monotonic() >= until):
                 return left
             await asyncio.sleep(LOOK_S)
-
-
-def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
-    if terminal.machine:
-        terminal.answer({"key": key, "state": word, "notes": [note] if note else []})
-        return
-    terminal.text(f"{key}: {word}")
-    if note:
-        terminal.say(f"note: {note}")
 
 
 queues.add_command(command("list", lists=True)(list_body))

@@ -131,8 +131,8 @@ def _marked(rows: Iterator[Node | str]) -> list[tuple[Node | str, bool]]:
 def _words(node: Node, names: dict[str, str]) -> str:
     """What there is to say of a node beside its name and state; its parents are called by their names."""
     words = []
-    if node["took_ms"] is not None:
-        words.append(text_of_ms(node["took_ms"]))
+    if node["took_s"] is not None:
+        words.append(text_of_ms(round(node["took_s"] * 1000)))
     if node["attempt"] > 1:
         words.append(f"attempt {node['attempt']}")
     if node["run"] > 1:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
-
-from msgspec import Struct
 
 from limpet.client.handle import Desk, JobHandle, value_of
 from limpet.client.watching import LOOK_S
 from limpet.core.errors import InvalidOption, JobError, JobNotFound, ResultTimeout
-from limpet.core.flows.flow import FlowGraph, FlowNode
+from limpet.core.flows.flow import FlowGraph
 from limpet.core.flows.refs import Refers, Spread
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.state import FINISHED, STATES, State
+from limpet.core.jobs.state import FINISHED
 from limpet.core.jobs.view import JobView
-from limpet.core.records.record import moment
+from limpet.core.records.flow import FlowDetail
 from limpet.core.text.duration import to_ms
 from limpet.core.text.storable import checked_text
 
@@ -164,74 +161,6 @@ async def values_of(
     return values
 
 
-class NodeStatus(Struct, frozen=True):
-    """One node of a flow at one instant."""
-
-    name: str
-    id: str
-    task: str
-    queue: str
-    state: State
-    attempt: int
-    run: int  # from 1; larger when the node was run again
-    after: tuple[str, ...]  # the nodes it waits for
-    error: str | None
-    enqueued_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-    @classmethod
-    def of(cls, graph: FlowGraph, node: FlowNode) -> NodeStatus:
-        """The public face of a stored node."""
-        view = node.view
-        return cls(
-            name=node.name,
-            id=id_text(view.id),
-            task=view.lane.task,
-            queue=view.lane.queue,
-            state=view.state,
-            attempt=view.attempt,
-            run=node.run,
-            after=tuple(parent.name for parent in graph.parents(node)),
-            error=view.reason or None if view.state is not State.succeeded else None,
-            enqueued_at=moment(view.enqueued_at_ms),
-            started_at=None if view.claimed_at_ms is None else moment(view.claimed_at_ms),
-            finished_at=None if view.finished_at_ms is None else moment(view.finished_at_ms),
-        )
-
-
-class FlowStatus(Struct, frozen=True):
-    """A flow at one instant. `state` is running while anything can go on by itself, then the worst end of a job."""
-
-    id: str
-    name: str
-    state: State
-    counts: dict[State, int]  # nodes by state
-    done: int  # nodes that have finished
-    total: int
-    enqueued_at: datetime
-    nodes: tuple[NodeStatus, ...]
-
-    @property
-    def progress(self) -> float:
-        """How much has finished, from 0 to 1."""
-        return self.done / self.total if self.total else 1.0
-
-    @classmethod
-    def of(cls, graph: FlowGraph) -> FlowStatus:
-        """The public face of a stored flow."""
-        return cls(
-            id=id_text(graph.id),
-            name=graph.name,
-            state=graph.state,
-            counts={state: graph.counts[state] for state in STATES if state in graph.counts},
-            done=graph.done,
-            total=graph.total,
-            enqueued_at=moment(graph.enqueued_at_ms),
-            nodes=tuple(NodeStatus.of(graph, node) for node in graph.nodes),
-        )
-
-
 class FlowHandle:
     """One stored flow, by its id. Costs nothing to keep; every question asks the store."""
 
@@ -247,11 +176,11 @@ class FlowHandle:
         """The flow's id: uuid7 text."""
         return id_text(self._raw)
 
-    async def status(self) -> FlowStatus:
+    async def status(self) -> FlowDetail:
         """The flow as it is now, node by node; FlowNotFound when nothing of it is stored."""
-        return FlowStatus.of(await self._desk.flows.graph(self._raw))
+        return FlowDetail.whole(await self._desk.flows.graph(self._raw))
 
-    async def watch(self, timeout: float | None = None) -> AsyncGenerator[FlowStatus, None]:
+    async def watch(self, timeout: float | None = None) -> AsyncGenerator[FlowDetail, None]:
         """The flow at once, and again whenever the states of its jobs have changed; ends when all have finished.
 
         The store counts its jobs every 0.3 s; the nodes are read only after a change. Raises FlowNotFound, or
@@ -275,7 +204,7 @@ class FlowHandle:
                 )
             await asyncio.sleep(LOOK_S if until is None else max(0.0, min(LOOK_S, until - loop.time())))
 
-    async def wait(self, timeout: float | None = None) -> FlowStatus:
+    async def wait(self, timeout: float | None = None) -> FlowDetail:
         """Wait until all its jobs have finished, however they did. ResultTimeout after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + to_ms(timeout, what="timeout") / 1000

@@ -15,14 +15,14 @@ from limpet.stores.base import Store
 _KINDS = ("breaker:", "limit:", "queue:", "task:")
 
 
-class BreakerPage(Struct, frozen=True):
+class GatePage(Struct, frozen=True):
     """One page of breakers, and of other gates that are open as one."""
 
     breakers: tuple[Gate, ...]
     cursor: str | None = None
 
 
-async def breaker_page(store: Store, begins: str, limit: int, cursor: str | None) -> BreakerPage:
+async def breaker_page(store: Store, begins: str, limit: int, cursor: str | None) -> GatePage:
     """Those whose name begins so; breakers that live workers declare are there before their first job."""
     checked_text(begins, what="begins")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_GATES:
@@ -35,7 +35,7 @@ async def breaker_page(store: Store, begins: str, limit: int, cursor: str | None
         del declared[gate.key]  # it has a place of its own
     listed = sorted((*found.values(), *declared.values()), key=rank_key)
     more = len(listed) > limit
-    return BreakerPage(tuple(listed[:limit]), _written(listed[limit - 1]) if more else None)
+    return GatePage(tuple(listed[:limit]), _written(listed[limit - 1]) if more else None)
 
 
 def _is_next(gate: Gate, prefix: str, after: tuple[int, str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from limpet.core.limits.limit import slowest_floor, usual_floor
 from limpet.core.limits.period import PERIODS, Period
 from limpet.core.limits.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
 from limpet.core.limits.unit import UNITS, checked_unit, stored_unit
+from limpet.core.records.limit import LimitRecord
 from limpet.ops.declared import declared_gates, declared_rule, declared_tasks
 from limpet.ops.select import PAGE
 from limpet.stores.asking import MOST_GATES, gate_of
@@ -269,3 +270,8 @@ async def waiters(store: Store, gates: Sequence[Gate], now_ms: int) -> Waiters:
     else:
         complete = True
     return Waiters(dict(counts), complete, tuple(seen[key] for key in sorted(counts.keys() - listed)))
+
+
+def limit_records(gates: Iterable[Gate], behind: Waiters, now_ms: int) -> list[LimitRecord]:
+    """What people are told of limits, with the jobs that wait behind each."""
+    return [LimitRecord.of(gate, now_ms, behind.counts.get(gate.key, 0), all_counted=behind.complete) for gate in gates]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.errors import InvalidOption
 from limpet.core.flows.steps import SLEEP, waits_of
-from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
+from limpet.core.gate import Gate
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.retention import Keep
@@ -22,11 +21,11 @@ from limpet.core.jobs.view import (
     Query,
     QueueView,
 )
-from limpet.core.limits.budget import base_of
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
+from limpet.core.records.limit import BreakerPage, BreakerRecord, ChangeRecord, LimitRecord
 from limpet.core.records.log import AuditRecord, CauseRecord, EventRecord, FindingRecord, RepairReport
 from limpet.core.records.queue import (
     QueueRecord,
@@ -38,29 +37,27 @@ from limpet.core.records.queue import (
 )
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
-from limpet.core.tasks.template import checked_key
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
-from limpet.ops.breakers import BreakerPage, breaker_page
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
-from limpet.ops.declared import declared_gates, declared_queues, declared_rule, meant_gate, task_names, with_declared
+from limpet.ops.declared import declared_gates, declared_queues, task_names
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import explain
+from limpet.ops.gates import Gates
 from limpet.ops.limits import (
     LimitChange,
     Waiters,
     breaker_gate_key,
-    cleared,
-    gates_of_limit,
+    kept_numbers,
     keys_of_limit,
     limit_gate_key,
-    limits_beginning,
+    limit_records,
     waiters,
 )
-from limpet.ops.names import Kind, require
+from limpet.ops.names import unknown_gate_note
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import repair
@@ -69,7 +66,7 @@ from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.weights import set_weight, weights
-from limpet.stores.asking import all_gates, gate_of
+from limpet.stores.asking import MOST_GATES, gate_of
 from limpet.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
@@ -88,6 +85,7 @@ class Operator:
         self.store = store
         self.actor = checked_text(actor, what="actor")
         self._clock = clock
+        self.gates = Gates(store, self.actor, clock)
 
     @property
     def _asked_ms(self) -> int | None:
@@ -175,38 +173,29 @@ class Operator:
             if state in LIVE and not {"all", f"queue:{queue}", f"task:{task}"}.isdisjoint(keys)
         )
 
-    async def limits(self, begins: str = "") -> list[Gate]:
+    async def limits(self, begins: str = "") -> list[LimitRecord]:
         """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
 
         Limits of live workers are listed before their first job, except keys made from a job's arguments.
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
-        checked_text(begins, what="begins")
-        now_ms = self.now_ms()
-        return [
-            gate
-            for gate in (await limits_beginning(self.store, begins) if begins else await self._gates())
-            if gate.key.startswith("limit:")
-            or gate.held_until_ms > now_ms
-            or is_counting(gate, now_ms)
-            or gate.rule.depth is not None
-            or gate.rule.tenant_depth is not None
-        ]
+        gates, now_ms = await self.gates.limits(begins), self.now_ms()
+        behind = await self.waiters(gates)
+        return limit_records([*gates, *behind.beyond] if len(gates) >= MOST_GATES else gates, behind, now_ms)
 
     async def waiters(self, limits: Sequence[Gate]) -> Waiters:
         """How many ready jobs each of these stops now; a bounded look."""
         return await waiters(self.store, limits, self.now_ms())
 
     async def breakers(self, begins: str = "", *, limit: int = 100, cursor: str | None = None) -> BreakerPage:
-        """A page of breakers that have been declared, tripped or counted, and of other gates that are open as one.
+        """A page of breakers that have been declared, tripped or counted, and of other limits that are open as one.
 
-        Open and half-open ones come first, then ones that have counted failures, then closed ones; each by key.
-        Breakers of live workers are listed before their first job; one by key while it is open or has counted failures.
+        Those whose names begin with `begins`, open ones first. Breakers of live workers are listed before their
+        first job; a breaker by key, while it is open or has counted failures.
         """
-        return await breaker_page(self.store, begins, limit, cursor)
-
-    async def _gates(self) -> list[Gate]:
-        return await with_declared(self.store, await all_gates(self.store))
+        page, now_ms = await self.gates.breakers(begins, limit=limit, cursor=cursor), self.now_ms()
+        found = tuple(BreakerRecord.of(gate, now_ms) for gate in page.breakers)
+        return BreakerPage(breakers=found, cursor=page.cursor)
 
     async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
@@ -478,95 +467,52 @@ class Operator:
 
     # -- correcting gates
 
-    async def pause(self, key: str, *, reason: str = "", new: bool = False) -> Gate:
+    async def pause(self, key: str, *, reason: str = "", new: bool = False) -> ChangeRecord:
         """Stop claims of `key`: `all`, `queue:NAME` or `task:NAME`. Running jobs continue.
 
         A pause without a reason leaves one that is there as it is; with a reason it takes its place.
         """
-        key = await self._met(key, new=new)
-        before = await gate_of(self.store, key)
-        if before is not None and before.paused is not None and not reason:
-            return before
-        pause = Pause(self.actor, reason, self.now_ms())
-        return await self._change(GateChange(key, pause=pause), "pause", reason)
+        before = await gate_of(self.store, await self.gates.met(key, new=new))
+        gate = await self.gates.pause(key, reason=reason, new=new)
+        note = ""
+        if before is not None and before.paused is not None:
+            old = f"paused by {before.paused.by}{f': {before.paused.reason}' if before.paused.reason else ''}"
+            note = f"it was {old}; {'that stays' if gate.paused == before.paused else 'this replaces it'}"
+        return _changed([gate], "paused", note)
 
-    async def resume(self, key: str, *, reason: str = "") -> Gate:
+    async def resume(self, key: str, *, reason: str = "") -> ChangeRecord:
         """Undo a pause or a drain."""
-        key = await self._met(key, new=False)
-        return await self._change(GateChange(key, resume=True), "resume", reason)
+        return _changed([await self.gates.resume(key, reason=reason)], "resumed")
 
-    async def drain(self, key: str, *, reason: str = "") -> Gate:
+    async def drain(self, key: str, *, reason: str = "") -> ChangeRecord:
         """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
-        if key.partition(":")[0] not in ("all", "queue", "task"):
-            raise InvalidOption(f"{key!r} cannot be drained", fix="all, queue:NAME or task:NAME")
-        key = await self._met(key, new=False)
-        return await self._change(GateChange(key, drain=True), "drain", reason)
+        return _changed([await self.gates.drain(key, reason=reason)], "draining")
 
-    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
-        """Set a rate, a ceiling, buckets or budgets by hand; they win over what the code declares until cleared.
+    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> ChangeRecord:
+        """Set a rate, a ceiling, buckets or budgets by hand; they win over what the code declares until cleared."""
+        rules = await self.gates.limit_rules(key, change)
+        notes = [await unknown_gate_note(self.store, rule.key) for rule in rules]
+        return _changed(await self.gates.set_limit(key, change, reason=reason, new=new), "set", *notes)
 
-        Answers the gates that changed: the limit's own, one for each bucket, one for each budget.
-        """
-        gate = await self._met(limit_gate_key(key), new=new)
-        asked = await change.rules(self.store, gate)
-        changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
-        return await self._change_all(changes, "limit.set", reason)
-
-    async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
-        """What `set_limit` would set."""
-        gate = await meant_gate(self.store, limit_gate_key(key))
-        return [rule for rule, _ in await change.rules(self.store, gate)]
-
-    async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
+    async def clear_limit(self, key: str, *, reason: str = "") -> ChangeRecord:
         """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
 
         If no operator has set it, forget a declaration that is no longer in the code.
         """
-        gate = await meant_gate(self.store, limit_gate_key(key))
-        found = await gates_of_limit(self.store, gate)
-        if not found:
-            await self._met(gate, new=False)
-        meant = [one.key for one in found if not one.declared] or [one.key for one in found] or [gate]
-        return await self._change_all([(await cleared(self.store, one), {}) for one in meant], "limit.clear", reason)
+        found = await self.gates.clear_limit(key, reason=reason)
+        return _changed(found, "cleared", *await kept_numbers(self.store, found))
 
-    async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
+    async def trip(
+        self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False
+    ) -> ChangeRecord:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
-        gate = await self._met(f"breaker:{breaker}", new=new)
-        declared = None if await gate_of(self.store, gate) else await declared_rule(self.store, gate)
-        trip_ms = FOREVER_MS if for_ms is None else for_ms
-        change = GateChange(gate, rule=declared, declared=declared is not None, trip_ms=trip_ms)
-        return await self._change(change, "trip", reason, for_ms=for_ms)
+        return _changed([await self.gates.trip(breaker, for_ms=for_ms, reason=reason, new=new)], "open")
 
-    async def reset(self, breaker: str, *, reason: str = "") -> Gate:
+    async def reset(self, breaker: str, *, reason: str = "") -> ChangeRecord:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
-        gate = await self._met(breaker_gate_key(breaker), new=False)
-        return await self._change(GateChange(gate, reset=True), "reset", reason)
+        return _changed([await self.gates.reset(breaker, reason=reason)], "closed")
 
-    async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
-        return (await self._change_all([(change, data)], verb, reason))[0]
 
-    async def _change_all(
-        self, changes: Sequence[tuple[GateChange, Mapping[str, object]]], verb: str, reason: str
-    ) -> tuple[Gate, ...]:
-        entries = []  # before the change: what cannot be logged is not done
-        for change, data in changes:
-            facts = {"key": change.key, **{name: value for name, value in data.items() if value is not None}}
-            kind = verb if "." in verb else f"{change.key.partition(':')[0]}.{verb}"  # queue.pause, breaker.trip
-            entries.append(Decision(kind, self.actor, reason, facts).entry(self._asked_ms))
-        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
-        await self.store.append(entries)
-        return tuple(gates)
-
-    async def _met(self, gate: str, *, new: bool) -> str:
-        """The gate that is meant; one that nothing uses is refused, since that is most likely a typing error."""
-        kind, _, name = gate.partition(":")
-        if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
-            raise InvalidOption(
-                f"{gate!r} names nothing that can be paused, limited or tripped",
-                fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME",
-            )
-        checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
-        meant = await meant_gate(self.store, gate)
-        if not new and kind != "all":
-            await require(self.store, cast(Kind, kind), meant.partition(":")[2])
-        return meant
+def _changed(gates: Sequence[Gate], state: str, *notes: str) -> ChangeRecord:
+    keys = tuple(gate.key for gate in gates)
+    return ChangeRecord(key=keys[0], changed=keys, state=state, notes=tuple(note for note in notes if note))
