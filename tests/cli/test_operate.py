@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -11,6 +12,7 @@ from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.stores.base import Store
+from limpet.stores.sqlite.library import library
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
 
@@ -259,6 +261,21 @@ def test_a_store_that_is_not_there_is_exit_5_and_is_not_made(cli: Cli) -> None:
     relative = cli("jobs", "--url", "sqlite:///elsewhere.db", code=5).err
     assert f"there is no store at {cli.path.parent / 'elsewhere.db'} (url from --url)" in relative
     assert os.listdir(cli.path.parent) == []
+
+
+def test_a_file_of_another_program_is_exit_5_and_is_not_changed(cli: Cli) -> None:
+    with contextlib.closing(library.connect(str(cli.path), isolation_level=None)) as conn:
+        conn.execute("CREATE TABLE auth_user (id INTEGER)")
+        conn.execute("CREATE TABLE limpet_outbox (id INTEGER)")
+    before = cli.path.read_bytes()
+    for looks in ("jobs", "doctor", "hooks"):
+        refused = cli(looks, code=5).err
+        assert f"{cli.path} holds tables of another program, and no Limpet store (url from" in refused
+        assert "`limpet migrate` makes a store in this file" in refused
+    assert cli.path.read_bytes() == before
+    assert os.listdir(cli.path.parent) == [cli.path.name]
+    cli("migrate")
+    assert "no jobs" in cli("jobs").err
 
 
 def test_who_makes_a_store_is_told_where(cli: Cli) -> None:

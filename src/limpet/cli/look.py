@@ -60,15 +60,17 @@ async def stats_body(terminal: Terminal) -> None:
     shape = found.to_dict()
     rates = _per_second(terminal, shape["ever"], now_ms)
     if terminal.machine:
-        terminal.answer({**shape, "per_second": rates})
+        terminal.answer(shape if rates is None else {**shape, "per_second": rates})
         return
     now = {state: shape[state] for state in STATES}
     for words, counts in (("now", now), ("ever", shape["ever"])):
-        terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
-    terminal.text(f"last minute, live workers: {minute_text(found.last_minute)}")
+        terminal.long_text(
+            f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+        )
+    terminal.long_text(f"last minute, live workers: {minute_text(found.last_minute)}")
     if rates is not None:
         said = ", ".join(f"{rate:,.1f} {name.replace('_', ' ')}" for name, rate in rates.items() if rate) or "no change"
-        terminal.text(f"a second, since the look before: {said}")
+        terminal.long_text(f"a second, since the look before: {said}")
 
 
 def _per_second(terminal: Terminal, ever: dict[str, int], now_ms: int) -> dict[str, float] | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import shutil
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,7 +22,7 @@ from limpet.core.errors import StoreUnreachable, UsageError
 from limpet.core.records.record import Record
 from limpet.core.text.duration import iso
 from limpet.core.text.storable import storable
-from limpet.stores.open import is_memory, located, missing_file, open_store, redacted
+from limpet.stores.open import foreign_file, is_memory, located, missing_file, open_store, redacted
 
 if TYPE_CHECKING:
     from limpet.ops import Operator
@@ -99,6 +101,11 @@ class Terminal:
                 f"there is no store at {path} (url from {url.source})",
                 fix="go to the folder of your app, pass --url or set LIMPET_URL; `limpet migrate` makes a new store",
             )
+        if not create and (path := foreign_file(url.value)) is not None:
+            raise StoreUnreachable(
+                f"{path} holds tables of another program, and no Limpet store (url from {url.source})",
+                fix="pass --url or set LIMPET_URL; `limpet migrate` makes a store in this file",
+            )
         return url.value
 
     @asynccontextmanager
@@ -133,6 +140,12 @@ class Terminal:
     def text(self, words: str) -> None:
         """An answer for people, on stdout."""
         print(clean(words, keep_lines=True))
+
+    def long_text(self, words: str) -> None:
+        """A line that breaks between words where the screen ends, and is indented then."""
+        if sys.stdout.isatty():
+            words = fill(clean(words), shutil.get_terminal_size().columns, subsequent_indent="  ")
+        self.text(words)
 
     def say(self, words: str, *, keep: bool = False) -> None:
         """A message beside the answer, on stderr.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from limpet.stores.postgres.url import PostgresUrl
     from limpet.stores.redis.url import RedisUrl
 
-__all__ = ["SqliteUrl", "is_memory", "located", "missing_file", "open_store", "parse_url", "redacted"]
+__all__ = ["SqliteUrl", "foreign_file", "is_memory", "located", "missing_file", "open_store", "parse_url", "redacted"]
 
 Sync = Literal["full", "normal"]
 
@@ -114,6 +114,17 @@ def missing_file(url: str) -> str | None:
     if not isinstance(parsed, SqliteUrl) or parsed.path is None or os.path.exists(parsed.path):
         return None
     return os.path.abspath(parsed.path)
+
+
+def foreign_file(url: str) -> str | None:
+    """The absolute path of a SQLite file with tables of other programs only: opening that store adds ours."""
+    parsed = parse_url(url)
+    if not isinstance(parsed, SqliteUrl) or parsed.path is None or not os.path.exists(parsed.path):
+        return None
+    from limpet.stores.sqlite.connection import is_foreign
+
+    path = os.path.abspath(parsed.path)
+    return path if is_foreign(path) else None
 
 
 def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:

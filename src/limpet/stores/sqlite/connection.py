@@ -8,7 +8,9 @@ import os
 import re
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, Final, Literal, NamedTuple, Protocol
+from urllib.parse import quote
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
 from limpet.stores.match import argument_compares
@@ -64,6 +66,16 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
     if is_new:
         logger.info("made a new store: %s", path)
     return conn
+
+
+def is_foreign(path: str) -> bool:
+    """True for a database that has tables, but no layout of ours. It is only read."""
+    try:
+        with closing(library.connect(f"file:{quote(path)}?mode=ro", uri=True)) as conn:
+            names = [name for (name,) in conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    except library.Error:
+        return False  # what is wrong with it is said when it is opened as a store
+    return bool(names) and not any(name.startswith("limpet_") and name.endswith("_meta") for name in names)
 
 
 def _use_log(conn: sqlite3.Connection, path: str) -> None:
