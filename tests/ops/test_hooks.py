@@ -53,6 +53,21 @@ async def test_doctor_warns_of_a_hook_that_no_worker_runs_and_only_of_that(opera
     assert "unserved_hook" not in await warned(operator)
 
 
+async def test_a_task_names_the_hooks_that_hear_of_its_ends(operator: Operator, store: Store) -> None:
+    await store.put_control(Declaration("post", queue="slow", aliases=("mail",)).control())
+    await store.put_control(Declaration("alert", queue=QUEUE).control())
+    for name, tasks, queues in (
+        ("alert", (), ()),
+        ("bill", ("mail", "pay"), ("slow",)),
+        ("elsewhere", ("post",), ("fast",)),
+        ("others", ("pay",), ()),
+    ):
+        hook = Hook(Lane(QUEUE, name), states=(State.dead,), tasks=tasks, queues=queues)
+        await store.put_control(hook.control())
+    assert (await operator.task("post")).hooks == ("alert", "bill")
+    assert (await operator.task("alert")).hooks == (), "hooks have none"
+
+
 async def test_the_checklist_is_not_for_hooks(operator: Operator, store: Store) -> None:
     await store.put_control(Declaration("mail").control())
     await store.put_control(Declaration("alert", queue=QUEUE).control())

@@ -78,6 +78,7 @@ def _show(terminal: Terminal, task: TaskDetail) -> None:
         "jobs": ", ".join(f"{count:,} {state}" for state, count in task.states.items() if count) or "none",
         "last minute": minute_text(task.last_minute),
         "workers": f"{task.workers:,} live {'one knows' if task.workers == 1 else 'ones know'} it",
+        "hooks": ", ".join(task.hooks),
         **{name.replace("_", " "): _option(name, value) for name, value in task.options.items()},
         "arguments": _json(task.arguments.get("properties")) if task.declared else UNDECLARED,
     }

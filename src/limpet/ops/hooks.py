@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -18,6 +18,17 @@ from limpet.stores.base import Store
 async def hooks(store: Store) -> tuple[HookRecord, ...]:
     """Every published hook, by name."""
     return records(await _published(store), await store.count(), await store.sessions())
+
+
+async def hooks_of(store: Store, names: Collection[str], queue: str | None) -> tuple[str, ...]:
+    """The names of the hooks that hear of the ends of a task, by its names and the queue that its code declares."""
+    return tuple(
+        hook.name
+        for hook in await _published(store)
+        if queue != QUEUE
+        and (not hook.tasks or not set(names).isdisjoint(hook.tasks))
+        and (not hook.queues or queue is None or queue in hook.queues)
+    )
 
 
 async def remove(store: Store, name: str) -> None:

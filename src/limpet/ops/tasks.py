@@ -15,6 +15,7 @@ from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.declared import declared_tasks
+from limpet.ops.hooks import hooks_of
 from limpet.ops.names import UnknownName
 from limpet.stores.base import Store
 
@@ -54,7 +55,8 @@ async def task(store: Store, name: str) -> TaskDetail:
     today = _today(declared, name)
     if today not in lines:
         raise UnknownName(f"no task is called {name!r}", fix=did_you_mean(name, {*lines, *declared}))
-    return TaskDetail.whole(lines[today], declared.get(today))
+    line = lines[today]
+    return TaskDetail.whole(line, declared.get(today), await hooks_of(store, (today, *line.aliases), line.queue))
 
 
 async def last_minute(store: Store) -> MinuteRecord:

@@ -69,7 +69,7 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     attempts: int | None
     timeout_s: float | None
     limits: tuple[str, ...]  # in words
-    breaker: str | None  # its key
+    breaker: str | None  # its name; of one by key the template, such as "webhook:{customer}"
     states: dict[str, int]  # jobs by state
     workers: int  # live ones that know it
     last_minute: MinuteRecord
@@ -87,14 +87,15 @@ class TaskDetail(TaskRecord, frozen=True, kw_only=True):
 
     options: dict[str, Any]  # in the words of @app.task; durations in seconds
     arguments: dict[str, Any]  # their JSON schema
+    hooks: tuple[str, ...]  # those that hear of its ends
 
     @classmethod
-    def whole(cls, line: TaskRecord, declared: Declaration | None) -> TaskDetail:
+    def whole(cls, line: TaskRecord, declared: Declaration | None, hooks: tuple[str, ...] = ()) -> TaskDetail:
         """The same task with everything that is known of it."""
         fields = {name: getattr(line, name) for name in TaskRecord.__struct_fields__}
         if declared is None:
-            return cls(**fields, options={}, arguments={})
-        return cls(**fields, options=_options(declared), arguments=declared.schema)
+            return cls(**fields, options={}, arguments={}, hooks=hooks)
+        return cls(**fields, options=_options(declared), arguments=declared.schema, hooks=hooks)
 
 
 def _line(
@@ -112,7 +113,7 @@ def _line(
         "attempts": policy.attempts if is_known else None,
         "timeout_s": seconds(policy.timeout_ms) if is_known else None,
         "limits": tuple(map(limit_text, known.limits)),
-        "breaker": None if known.breaker is None else known.breaker.key.removeprefix("breaker:"),
+        "breaker": None if known.breaker is None else _breaker_key(known, known.breaker),
         "states": {state.value: states.get(state, 0) for state in STATES},
         "workers": workers,
         "last_minute": minute,
@@ -146,7 +147,7 @@ def _options(declared: Declaration) -> dict[str, Any]:
         "tenant": declared.tenant,
         "limits": [msgspec.to_builtins(limit) for limit in declared.limits],
         "budgets": [msgspec.to_builtins(budget) for budget in declared.budgets],
-        "breaker": _breaker(declared.breaker),
+        "breaker": _breaker(declared, declared.breaker),
         "needs": list(declared.needs),
         "tags": list(declared.tags),
         "unique": declared.unique_key if declared.unique_key is not None else declared.unique,
@@ -171,12 +172,17 @@ def _retry(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _breaker(rule: GateRule | None) -> dict[str, Any] | None:
+def _breaker_key(declared: Declaration, rule: GateRule) -> str:
+    """The name of its breaker; of one by key the template."""
+    return declared.breaker_key or rule.key.removeprefix("breaker:")
+
+
+def _breaker(declared: Declaration, rule: GateRule | None) -> dict[str, Any] | None:
     if rule is None or rule.breaker is None:
         return None
     breaker = rule.breaker
     return {
-        "name": rule.key.removeprefix("breaker:"),
+        "name": _breaker_key(declared, rule),
         "failures": breaker.failures,
         "within": breaker.within_ms / 1000,
         "cooldown": breaker.cooldown_ms / 1000,
