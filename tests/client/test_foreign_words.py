@@ -22,6 +22,7 @@ from limpet import (
     current_job,
 )
 from limpet.cli.commands import MODULES
+from limpet.client.hooks import OPTIONS as HOOK_OPTIONS
 from limpet.client.task import Task
 from limpet.core.jobs.options import CALL_OPTIONS
 from limpet.core.tasks.declare import TASK_OPTIONS
@@ -51,6 +52,8 @@ def made() -> tuple[Limpet, Any]:
         ("schedule", "@app.schedule"),
         ("enqueue_in", "delay=60"),
         ("retry", "raise RetryLater(30)"),
+        ("on_failure", "@app.on_dead above def alert(job)"),
+        ("on_success", "@app.on_finished(states=['succeeded'])"),
     ],
 )
 def test_a_task_answers_words_of_others_with_ours(name: str, says: str) -> None:
@@ -67,6 +70,8 @@ def test_an_app_a_handle_and_a_running_job_answer_too() -> None:
         untyped.send_task("email.send")
     with pytest.raises(UnknownAttribute, match=r"include=\["):
         untyped.autodiscover_tasks()
+    with pytest.raises(UnknownAttribute, match=r"@app\.on_dead"):
+        untyped.task_failure.connect(print)
     job = task.enqueue_sync("a@b.c")
     for name, says in {"get": "result_sync", "ready": "status_sync", "revoke": "cancel", "state": "status"}.items():
         with pytest.raises(UnknownAttribute, match=says):
@@ -117,6 +122,9 @@ def test_tools_see_what_they_always_saw() -> None:
         ("ignore_result", "leave it out"),
         ("acks_late", "max_lost=1"),
         ("soft_time_limit", "timeout=30"),
+        ("link_error", "@app.on_dead above def alert(job)"),
+        ("on_failure", "@app.on_dead(tasks=["),
+        ("on_success", "@app.on_finished(states=['succeeded'])"),
         ("actor_name", 'name="email.send"'),
         ("delay", ".options(delay=...).enqueue(...)"),
         ("qeue", "did you mean 'queue'"),
@@ -169,8 +177,8 @@ def test_every_answer_names_what_is_there() -> None:
     assert len(named) > 15
     things = (Task, JobHandle, JobContext, JobRecord, JobDead(""))
     assert [name for name in sorted(named) if not any(hasattr(thing, name) for thing in things)] == []
-    options = set(re.findall(r"\b(\w+)=", said)) - {"to", "include", "rate", "concurrency", "usd", "tz"}
-    assert sorted(options - TASK_OPTIONS - CALL_OPTIONS - {"attempts", "base", "factor", "cap"}) == []
+    options = set(re.findall(r"\b(\w+)=", said)) - {"to", "include", "rate", "concurrency", "usd", "tz", "states"}
+    assert sorted(options - TASK_OPTIONS - CALL_OPTIONS - HOOK_OPTIONS - {"attempts", "base", "factor", "cap"}) == []
     commands = set(re.findall(r"\blimpet (?!import)([a-z]+)", said))
     assert sorted(commands - MODULES.keys()) == []
 

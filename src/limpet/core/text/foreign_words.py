@@ -18,6 +18,8 @@ _STATE: Final = "await .status(), or .status_sync(): its .state is one of seven 
 _RETRY: Final = "retry=Retry(attempts=6, base=1, factor=4, cap=300); all runs count, so 5 retries are attempts=6"
 _TIMEOUT: Final = "timeout=30, in seconds, stops a job; hard_timeout= kills it"
 _LEAVE: Final = "leave it out"
+_DEATHS: Final = "@app.on_dead above def alert(job); @app.on_dead(tasks=['email.send']): of some tasks only"
+_ENDS: Final = "@app.on_finished(states=['succeeded']) above def tell(job); it takes tasks=['email.send'], too"
 _CHAIN: Final = "chain(fetch.job(1), load.job()); a chain passes each result on"
 
 
@@ -37,6 +39,8 @@ TASK: Final = _words(
     ("request", _CURRENT),
     ("update_state", "current_job().progress(3, 10, 'resized') inside the task"),
     ("AsyncResult", "app.get(id)"),
+    ("link on_success", _ENDS),
+    ("link_error on_failure on_error", _DEATHS),
 )
 APP: Final = _words(
     ("send_task enqueue_job defer configure_task", "await app.enqueue('email.send', {'to': 'a@b.c'})"),
@@ -61,6 +65,9 @@ APP: Final = _words(
     ("purge flush empty", "the command: limpet cancel state:pending queue:mail"),
     ("signature chain chord", "from limpet import chain, group, chord"),
     ("Task register_task", "@app.task(...) on a function"),
+    ("on_failure on_error task_failure exception_handler", _DEATHS),
+    ("on_success task_success task_postrun", _ENDS),
+    ("on_after_finalize", "@app.on_startup, called in every worker process before its first job"),
 )
 JOB: Final = _words(
     ("get wait join get_result return_value result_info latest_result", _RESULT),
@@ -70,6 +77,7 @@ JOB: Final = _words(
     ("revoke abort delete terminate", "await .cancel('why'), or .cancel_sync('why')"),
     ("forget", f"{_LEAVE}: results go after a day; [retention] in limpet.toml changes it"),
     ("then link add_done_callback", _CHAIN),
+    ("link_error on_error", _DEATHS),
     ("refresh fetch", "await .status() asks the store each time"),
     ("task_id job_id message_id", ".id"),
     ("retry requeue", "the command: limpet retry ID"),
@@ -116,8 +124,9 @@ OPTIONS: Final = _words(
     ("track_started send_events", f"{_LEAVE}: a job that runs is in state running"),
     ("serializer compression content_type", f"{_LEAVE}: arguments and results are JSON"),
     ("routing_key exchange queue_name _queue_name", 'queue="mail"'),
-    ("link on_success", _CHAIN),
-    ("link_error on_failure errback", "dead jobs are kept with their error, for people: limpet dead"),
+    ("link", _CHAIN),
+    ("on_success", _ENDS),
+    ("link_error on_failure on_retry_exhausted errback", _DEATHS),
     (
         "task_id job_id _job_id message_id",
         'id=..., for a call; unique="order:7" makes a second call answer the first job',
