@@ -239,6 +239,11 @@ def test_a_hook_must_take_one_job(app: Limpet) -> None:
             app.on_dead(fn)
 
 
+def test_the_queue_of_hooks_takes_no_tasks() -> None:
+    with pytest.raises(InvalidTask, match=r"the queue 'limpet\.hooks' is for hooks alone"):
+        Limpet("sqlite://").task(queue=QUEUE)(print_nothing)
+
+
 def test_a_name_is_taken_once(app: Limpet) -> None:
     app.on_dead(print_nothing)
     with pytest.raises(InvalidTask, match="already"):

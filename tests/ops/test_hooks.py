@@ -9,6 +9,7 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Query, Term
+from limpet.core.tasks.declaration import Declaration
 from limpet.ops import Operator
 from limpet.ops.names import UnknownName
 from limpet.records import FindingRecord, HookRecord
@@ -50,6 +51,13 @@ async def test_doctor_warns_of_a_hook_that_no_worker_runs_and_only_of_that(opera
     assert "unserved_queue" not in found, "it would be said twice"
     await store.beat(Beat("w2", 15_000, Serves(queues=(QUEUE,), tasks=("alert",))))
     assert "unserved_hook" not in await warned(operator)
+
+
+async def test_the_checklist_is_not_for_hooks(operator: Operator, store: Store) -> None:
+    await store.put_control(Declaration("mail").control())
+    await store.put_control(Declaration("alert", queue=QUEUE).control())
+    (finding,) = [finding for finding in await operator.doctor() if finding.code == "review_idempotency"]
+    assert finding.text.endswith(": mail")
 
 
 async def test_a_hook_that_is_removed_hears_of_no_end(operator: Operator, store: Store) -> None:

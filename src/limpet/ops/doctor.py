@@ -44,8 +44,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
     accounts, gates = await examined(store).accounts(), list(await all_gates(store))
-    tasks = [task for task in await declared_tasks(store) if task.queue != HOOKS]
-    tasks = [task for task in await declared_tasks(store) if task.alias_of is None]
+    tasks = [task for task in await declared_tasks(store) if task.alias_of is None and task.queue != HOOKS]
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await examined(store).check(),
