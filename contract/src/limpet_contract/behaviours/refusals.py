@@ -24,7 +24,7 @@ def refuse(job: Claimed, needs: tuple[str, ...] = NEW) -> Refuse:
 
 
 async def buried_elsewhere(bench: Bench, beside: int = 0) -> Claimed:
-    """A job that has died, in a lane that was not there before; so many others have succeeded."""
+    """A job that has died, in a lane that was not there before; `beside` others have succeeded."""
     await bench.add_many(1 + beside, needs=NEW)
     new = bench.hand("new", capabilities=NEW)
     job, *others = await new.claim(1 + beside)
