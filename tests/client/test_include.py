@@ -46,7 +46,17 @@ FILES = {
         @app.task(name="tidy")
         def tidy() -> None: ...
         """,
-    "stall/broken.py": "import stall.app\n\ndef rate():\n    return {}['usd']\n\nrate()\n",
+    "stall/broken.py": """
+        from stall.app import app
+
+        @app.task(name="early")
+        def early() -> None: ...
+
+        def rate() -> int:
+            return {}["usd"]
+
+        rate()
+        """,
 }
 
 
@@ -128,7 +138,10 @@ def test_what_needs_the_tasks_imports_them(stall: Path, needs: Callable[[Limpet]
 
 
 def test_a_module_that_fails_is_named_with_the_frames_of_the_app_and_fails_again(stall: Path) -> None:
-    app = Limpet("sqlite://", include=["stall.broken"])
+    (stall / "stall" / "app.py").write_text(
+        "from limpet import Limpet\napp = Limpet('sqlite://', include=['stall.broken'])\n"
+    )
+    app = the_app()
     for _ in range(2):
         with pytest.raises(ImportFailed) as caught:
             _ = app.tasks

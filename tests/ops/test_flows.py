@@ -170,7 +170,7 @@ async def test_running_jobs_are_asked_to_stop(shop: Shop) -> None:
     assert await job.flow.cancel("enough") == 2
     status = await job.flow.wait(timeout=60)
     assert (status.state, status.counts) == ("cancelled", {State.cancelled: 2})
-    assert [node.error for node in status.nodes] == ["enough", "enough"]
+    assert [node.reason for node in status.nodes] == ["enough", "enough"]
     with pytest.raises(JobCancelled, match="enough"):
         await job.flow.result()
     worker.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from msgspec.structs import replace
@@ -76,14 +76,18 @@ class Hooks:
         """Write the hooks that are new or changed: from then on the ends that they are for make their jobs."""
         known = {control.name: control.value for control in await store.controls(KIND)}
         for hook in self.declared.values():
-            control = replace(hook, tasks=self._with_aliases(hook.tasks)).control()
+            control = replace(hook, tasks=self._all_names(hook.tasks)).control()
             if known.get(control.name) != control.value:
                 await store.put_control(control)
 
-    def _with_aliases(self, tasks: Iterable[str]) -> tuple[str, ...]:
-        """Tasks with their former names: under those their jobs may be stored."""
-        known: Mapping[str, TaskSpec] = self._specs
-        return tuple(name for task in tasks for name in (task, *(known[task].aliases if task in known else ())))
+    def _all_names(self, tasks: Iterable[str]) -> tuple[str, ...]:
+        """Tasks with the other names that they have: jobs may be stored under each, whichever the hook was given."""
+        names = list(tasks)
+        for task in tasks:
+            spec = self._specs.get(task)
+            if spec is not None:
+                names += [spec.alias_of or spec.name, *spec.aliases]
+        return tuple(dict.fromkeys(names))
 
 
 def _listed(queues: Any) -> Iterable[Any]:

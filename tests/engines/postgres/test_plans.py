@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from limpet.core.endings.hook import QUEUE, Hook
 from limpet.core.endings.transition import Succeed
-from limpet.core.gate import GateChange, GateRule, Pause
+from limpet.core.gate import BreakerRule, GateChange, GateRule, Pause
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.job import Unique
+from limpet.core.jobs.job import Lane, Unique
 from limpet.core.jobs.lease import Note, Signal
-from limpet.core.jobs.state import State
+from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query, Retention, Term
 from limpet.stores.asking import attempts_of
 from limpet.stores.open import open_store
@@ -83,6 +84,7 @@ def server() -> Iterator[PostgresServer]:
 async def a_day(bench: Bench) -> None:
     """Every verb, and every way that a job can go."""
     store, hand = bench.store, bench.hand("w1")
+    await store.put_control(Hook(Lane(QUEUE, "told"), states=tuple(sorted(FINISHED))).control())
     parent = await bench.add(task="parent", priority=0)
     children = [*await bench.add_many(3, after=(parent,)), await bench.add(after=(parent,), if_parent_fails="run")]
     await bench.declare(GateRule("limit:x", concurrency=1))
@@ -91,6 +93,7 @@ async def a_day(bench: Bench) -> None:
     await bench.put(bench.job(unique=Unique("key", for_ms=1_000)), bench.job(unique=Unique("key")))
     await a_flow(bench, hand)
     await a_budget(bench)
+    await a_breaker_by_key(bench)
     for ending in ENDINGS:
         await bench.add(task=ending, priority=0)
         await hand.end(ending, *await hand.claim(1))
@@ -124,6 +127,21 @@ async def a_budget(bench: Bench) -> None:
     await hand.trip(two, f"limit:{key}", 10)
     assert await hand.claim(5) == []
     assert {entry.kind for entry in await bench.store.read("event")} >= {"budget.short", "breaker.opened"}
+    await hand.leave()
+
+
+async def a_breaker_by_key(bench: Bench) -> None:
+    """A key that fails is cut off, and probed."""
+    name = bench.id().hex()
+    rule = GateRule(f"breaker:{name}", breaker=BreakerRule(failures=1, cooldown_ms=1, probe_after_ms=1))
+    jobs = [bench.job(queue=name, breaker=name, breaker_key=f"{name}:{key}") for key in ("a", "a", "b")]
+    await bench.put(*jobs, rules=[rule])
+    hand = bench.hand("w4", queues=(name,))
+    first, second = await hand.claim(1), await hand.claim(5)
+    await hand.bury(first[0])
+    await hand.succeed(*second)
+    bench.clock.advance(1)
+    await hand.succeed(*await hand.claim(5))
     await hand.leave()
 
 

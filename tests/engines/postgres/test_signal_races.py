@@ -224,6 +224,10 @@ class TestOthers:
 
     def test_a_settlement_outlasts_a_signal_that_waits_for_somebodys_transaction(self, ground: Ground) -> None:
         """A caller's own transaction is about to replace one of the jobs: it may take its time."""
+        # A signal gives up after 250 ms. On a busy machine the settlement may come later than that: then once more.
+        assert any(self.settlement_meets_signal(ground) for _ in range(20)), "no settlement came in time"
+
+    def settlement_meets_signal(self, ground: Ground) -> bool:
         (running, token), waiting = ground.running(), asleep(ground)
         with ground.open() as line:
             line.execute(ground.schema.sql("SELECT FROM lp.wait WHERE id = %s FOR UPDATE"), (waiting,))
@@ -231,9 +235,10 @@ class TestOthers:
             signal = ground.start(lambda own: ground.signal(*signals, line=own, patient=False))
             assert signal.waits()
             settling = ground.settling(Succeed(running, token))
-            assert settling.waits()
+            met = settling.waits()
             assert settling.answer() == [Settled("done", State.succeeded)]
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 signal.answer()
             line.rollback()
         assert notes(ground, running) == []
+        return met

@@ -8,6 +8,7 @@ from limpet.core.errors import QueueDraining
 from limpet.core.gate import GateChange, GateRule, Pause
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.state import State
+from limpet.stores.asking import examined
 from limpet_contract.behaviours.marks import asynchronous
 from limpet_contract.bench import Bench
 
@@ -68,6 +69,10 @@ class TestNamesOfATask:
         holder = await bench.add(task="old", unique=Unique("k"))
         answer = (await bench.put(bench.job(task="new", scope="old", unique=Unique("k"))))[0]
         assert (answer.id, answer.existing) == (holder, True)
+
+    async def test_the_keys_of_a_new_name_have_nothing_to_repair(self, bench: Bench) -> None:
+        await bench.add(task="new", scope="old", unique=Unique("k"))
+        assert await examined(bench.store).repair(dry_run=True, now_ms=bench.clock.now_ms) == []
 
     async def test_a_key_that_another_name_holds_refuses_a_retry(self, bench: Bench) -> None:
         dead = await bench.add(task="new", scope="old", unique=Unique("k"))

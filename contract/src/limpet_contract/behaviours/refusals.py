@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from limpet.core.endings.transition import Bury, Refuse
-from limpet.core.gate import GateRule
+from limpet.core.errors import QueueFull
+from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Retention
@@ -19,6 +21,16 @@ NEW = ("code:new",)
 
 def refuse(job: Claimed, needs: tuple[str, ...] = NEW) -> Refuse:
     return Refuse(job.id, job.token, failure("permanent", "2 is no text"), "1a2b", replace(job.lane, needs=needs))
+
+
+async def buried_elsewhere(bench: Bench, beside: int = 0) -> Claimed:
+    """A job that has died, in a lane that was not there before; `beside` others have succeeded."""
+    await bench.add_many(1 + beside, needs=NEW)
+    new = bench.hand("new", capabilities=NEW)
+    job, *others = await new.claim(1 + beside)
+    await new.settle(Bury(job.id, job.token, failure("permanent"), replace(job.lane, needs=())))
+    await new.succeed(*others)
+    return job
 
 
 @asynchronous
@@ -131,6 +143,27 @@ class TestRefused:
         assert (await bench.store.causes("default"))[0].task == "work"
         assert await bench.retry(id) == ["retried"]
         assert await bench.hand("old").ids() == [id]
+
+    @pytest.mark.parametrize("how", ["retry", "discard"])
+    async def test_a_job_leaves_its_cause_out_of_a_lane_that_no_claim_has_seen(self, bench: Bench, how: str) -> None:
+        job = await buried_elsewhere(bench)
+        if how == "retry":
+            assert await bench.retry(job.id) == ["retried"]
+        else:
+            assert await bench.store.discard([job.id]) == 1
+        assert await bench.store.causes() == []
+        await bench.hand("old").drain()
+        assert await bench.store.causes() == []
+
+    async def test_a_job_that_is_retried_in_such_a_lane_counts_for_the_depth(self, bench: Bench) -> None:
+        key = "queue:default"
+        await bench.change(GateChange(key, rule=GateRule(key, depth=3)))
+        job = await buried_elsewhere(bench, beside=2)
+        await bench.add()
+        assert await bench.retry(job.id) == ["retried"]
+        await bench.add()
+        with pytest.raises(QueueFull):
+            await bench.add()
 
     async def test_a_lane_that_is_left_is_forgotten_and_the_new_one_is_not(self, bench: Bench) -> None:
         id = await bench.add()

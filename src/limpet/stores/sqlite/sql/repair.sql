@@ -81,7 +81,7 @@ SELECT j.id FROM limpet_job j INDEXED BY limpet_job_blocked WHERE j.state = 0
 -- Unfinished jobs with a key, none of which is the holder of a key.
 -- name: repair_keys
 SELECT j.id, j.lane, j.state, j.extra FROM limpet_job j INDEXED BY limpet_job_unique WHERE j.unique_key IS NOT NULL AND j.state < 4
-  AND NOT EXISTS (SELECT 1 FROM limpet_unique u, limpet_lane l WHERE l.id = j.lane AND u.key = l.task || char(0) || j.unique_key);
+  AND NOT EXISTS (SELECT 1 FROM limpet_unique u, limpet_lane l WHERE l.id = j.lane AND u.key = l.scope || char(0) || j.unique_key);
 
 -- name: mend_cause
 INSERT INTO limpet_cause (cause, queue, task, n, type, message, first_ms, last_ms, sample) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -204,3 +204,17 @@ BEGIN
   SELECT p.place, 1 FROM unnest(ARRAY[lp.depth_place(p_queue, NULL), CASE WHEN p_tenant IS NOT NULL THEN lp.depth_place(p_queue, p_tenant) END]) AS p (place)
   WHERE EXISTS (SELECT 1 FROM lp.depth AS d WHERE d.place = p.place OFFSET 0);
 END $$;
+
+-- The same for a job that waits again in this lane, which is stored, or only posted.
+CREATE OR REPLACE FUNCTION lp.note_depth_of(p_lane bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lp.note_depth(x.queue, x.tenant) FROM (
+    SELECT l.queue, l.tenant FROM lp.lane AS l WHERE l.id = p_lane
+    UNION ALL
+    SELECT p.body ->> 'queue', p.body ->> 'tenant' FROM (
+      SELECT convert_from(q.body, 'UTF8')::jsonb AS body FROM lp.post AS q
+      WHERE q.lane = p_lane AND q.body IS NOT NULL AND q.kind = :POST_LANE LIMIT 1
+    ) AS p
+    LIMIT 1
+  ) AS x;
+END $$;

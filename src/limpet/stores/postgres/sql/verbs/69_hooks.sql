@@ -32,15 +32,16 @@ $$;
 CREATE OR REPLACE FUNCTION lp.follow(p_ids bytea[], p_tokens bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH made AS (
-    SELECT h.lane, h.policy, lp.hook_id(h.name, d, e.token) AS id, lp.told(d, j.enqueued_ms, l.body) AS args
-    FROM unnest(p_ids, p_tokens) AS e (id, token) JOIN lp.done AS d ON d.id BETWEEN e.id AND e.id
-    JOIN lp.job AS j ON j.id = d.id CROSS JOIN LATERAL (
+    SELECT h.lane, h.policy, lp.hook_id(h.name, d.row, e.token) AS id, lp.told(d.row, j.enqueued_ms, l.body) AS args
+    FROM unnest(p_ids, p_tokens) AS e (id, token)
+    CROSS JOIN LATERAL (SELECT x AS row FROM lp.done AS x WHERE x.id = e.id OFFSET 0) AS d
+    CROSS JOIN LATERAL (SELECT x.enqueued_ms FROM lp.job AS x WHERE x.id = e.id OFFSET 0) AS j CROSS JOIN LATERAL (
       SELECT convert_from(x.body, 'UTF8')::jsonb AS body FROM (
-        SELECT k.body FROM lp.lane AS k WHERE k.id = d.lane
-        UNION ALL SELECT p.body FROM lp.post AS p WHERE p.lane = d.lane AND p.body IS NOT NULL AND p.kind = :POST_LANE
+        SELECT k.body FROM lp.lane AS k WHERE k.id = (d.row).lane
+        UNION ALL SELECT p.body FROM lp.post AS p WHERE p.lane = (d.row).lane AND p.body IS NOT NULL AND p.kind = :POST_LANE
         UNION ALL SELECT '{"queue": "unreadable", "task": "unreadable"}' -- it is gone: see repair
       ) AS x LIMIT 1
-    ) AS l JOIN lp.hook AS h ON d.state = ANY (h.states) AND l.body ->> 'queue' <> 'limpet.hooks'
+    ) AS l JOIN lp.hook AS h ON (d.row).state = ANY (h.states) AND l.body ->> 'queue' <> 'limpet.hooks'
       AND (h.tasks = '{}' OR l.body ->> 'task' = ANY (h.tasks)) AND (h.queues = '{}' OR l.body ->> 'queue' = ANY (h.queues))
   ), stored AS (
     INSERT INTO lp.job (id, lane, policy, enqueued_ms, args) SELECT m.id, m.lane, m.policy, p_now, m.args FROM made AS m

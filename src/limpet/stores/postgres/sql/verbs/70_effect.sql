@@ -75,8 +75,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.unbury(p_id bytea, p_lane bigint, p_cause text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.cause_tally (cause, queue, task, n, type, message, at_ms, sample)
-  SELECT p_cause, coalesce(max(l.queue), ''), coalesce(max(l.task), ''), -1, '', '', p_now, p_id
-  FROM lp.lane AS l WHERE l.id = p_lane;
+  SELECT p_cause, coalesce(l.queue, ''), coalesce(l.task, ''), -1, '', '', p_now, p_id FROM lp.lane_names(p_lane) AS l;
 END $$;
 
 -- What an effect counts about a job.

@@ -334,7 +334,7 @@ BEGIN
     v_old.priority, v_old.flags & ~:BY_PARENT, v_old.cause, v_old.error_type
   );
   PERFORM lp.count_jobs(v_old.lane, :CANCELLED, -1, :BLOCKED, 1, :EVER_CANCELLED, -1);
-  PERFORM lp.note_depth(l.queue, l.tenant) FROM lp.lane AS l WHERE l.id = v_old.lane;
+  PERFORM lp.note_depth_of(v_old.lane);
   RETURN true;
 END $$;
 

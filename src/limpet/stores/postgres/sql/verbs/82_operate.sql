@@ -197,7 +197,7 @@ BEGIN
   VALUES (p_id, v_old.lane, v_due, v_old.cost, v_state, v_old.priority, v_old.flags & ~:CANCELLING);
   PERFORM lp.unbury(p_id, v_old.lane, v_old.cause, p_now);
   PERFORM lp.count_jobs(v_old.lane, :DEAD, -1, v_state, 1);
-  PERFORM lp.note_depth(l.queue, l.tenant) FROM lp.lane AS l WHERE l.id = v_old.lane;
+  PERFORM lp.note_depth_of(v_old.lane);
   PERFORM lp.post_retry(p_id, v_old.lane, v_due, v_state, p_args);
   RETURN true;
 END $$;
