@@ -35,7 +35,7 @@ def test_it_is_stored_as_canonical_json(value: object, stored: bytes) -> None:
         ([1], InvalidOption, r"got \[1\]"),
         ({1: "a"}, InvalidOption, "texts as names"),
         ({"flow": 1}, InvalidOption, "meta holds 'flow', which Limpet writes itself .*'my_flow'"),
-        ({"key": object()}, NotSerialisable, "meta.key is of type object, which has no stored form"),
+        ({"key": object()}, NotSerialisable, "meta.key is a object, which has no stored form"),
         ({"key": {"deep": b"raw"}}, NotSerialisable, "meta.key.deep is bytes"),
         ({"key": float("nan")}, NotSerialisable, "meta.key is nan"),
         ({"key": "\udce9"}, NotSerialisable, "half a character"),

@@ -171,7 +171,7 @@ async def test_a_checkpoint_must_be_small_plain_json(bench: Bench) -> None:
     id = await bench.put(bench.task(wrong))
     await bench.drain()
     assert decode_json((await bench.view(id)).result) == [
-        "the checkpoint.at is of type object, which has no stored form",
+        "the checkpoint.at is a object, which has no stored form",
         "the checkpoint takes 300,002 bytes, over 262,144",
         "the checkpoint.loss is nan, which JSON cannot hold",
         "the checkpoint has the keys 1 and '1', which JSON writes alike",

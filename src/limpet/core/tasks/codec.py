@@ -111,7 +111,7 @@ def refusal(value: Any, what: str, error: Exception, encode: Encode = encode_jso
     if isinstance(reason, UnicodeEncodeError):
         return NotSerialisable(f"{path} is text with half a character in it: {reason.reason}", fix="decode it properly")
     return NotSerialisable(
-        f"{path} is of type {_name(culprit)}, which has no stored form",
+        f"{path} is a {_name(culprit)}, which has no stored form",
         fix="pass JSON, a dataclass, a msgspec, attrs or pydantic model, a datetime, UUID, Decimal or Enum, or an id",
     )
 
