@@ -29,7 +29,7 @@ async def list_body(terminal: Terminal) -> None:
         for one in found
     ]
     columns = ("hook", "hears of", "whose", "waiting", "dead", "workers")
-    terminal.table("hooks", columns, rows, [one.to_dict() for one in found])
+    terminal.table("hooks", columns, rows, found)
 
 
 @click.argument("name")
@@ -37,11 +37,11 @@ async def list_body(terminal: Terminal) -> None:
 async def remove_body(terminal: Terminal, name: str, reason: str) -> None:
     """Tell no more ends to the hook NAME, which no code has any more. A worker that has it publishes it again."""
     async with terminal.operator() as operator:
-        await operator.remove_hook(name, reason=reason)
+        changed = await operator.remove_hook(name, reason=reason)
     if terminal.machine:
-        terminal.answer({"name": name, "removed": True})
+        terminal.answer(changed)
     else:
-        terminal.text(f"hook {name}: removed; jobs that it has stay")
+        terminal.text(f"hook {name}: {'; '.join((changed.state, *changed.notes))}")
 
 
 hooks.add_command(command("list", lists=True)(list_body))

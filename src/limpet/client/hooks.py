@@ -63,14 +63,15 @@ class Hooks:
         spec = TaskSpec.declare(_handler(self._client, fn), **asked)
         if spec.name in self._specs:
             raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
-        self._specs[spec.name] = spec
-        self.declared[spec.name] = Hook(
+        hook = Hook(
             spec.pattern,
             spec.policy,
             states_said(states),
             checked_names(options.get("tasks", ()), what="tasks"),
             checked_names([queue_name(queue) for queue in _listed(options.get("queues", ()))], what="queues"),
         )
+        self._specs[spec.name] = spec
+        self.declared[spec.name] = hook
 
     async def publish(self, store: Store) -> None:
         """Write the hooks that are new or changed: from then on the ends that they are for make their jobs."""

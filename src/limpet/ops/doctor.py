@@ -94,7 +94,7 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
         else:
             yield Finding("ok", "no_workers", "no worker is alive, and no job waits")
         return
-    yield Finding("ok", "workers", f"{len(sessions)} live workers and agents")
+    yield Finding("ok", "workers", f"live workers and agents: {len(sessions)}")
     for session in sessions:
         if session.silent_ms is not None:
             text = f"the loop of worker {session.session} has not turned for {text_of_ms(session.silent_ms)}"
@@ -221,7 +221,8 @@ def _dead(counts: Counts) -> Iterator[Finding]:
         if state is State.dead:
             tasks[task] += count
     worst = ", ".join(f"{task} ({count})" for task, count in tasks.most_common(3))
-    yield Finding("warning", "dead_letters", f"{total} dead jobs wait for a person: {worst}", "limpet dead causes")
+    words = "1 dead job waits" if total == 1 else f"{total} dead jobs wait"
+    yield Finding("warning", "dead_letters", f"{words} for a person: {worst}", "limpet dead causes")
 
 
 def _conservation(counts: Counts) -> Iterator[Finding]:
@@ -300,7 +301,7 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
         fix = "set their SDK's own retries to zero (max_retries=0), so that one attempt is one call"
         yield Finding("ok", "review_sdk_retries", text, fix)
     if tasks and not any(found for *_, found in checks):
-        yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
+        yield Finding("ok", "review", "all published tasks keep the checklist")
 
 
 def _threads(tasks: Sequence[Declaration], gates: Iterable[Gate]) -> Iterator[Finding]:

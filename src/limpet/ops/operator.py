@@ -435,11 +435,12 @@ class Operator:
         """The published hooks: which ends they hear of, how many of their jobs wait, and who runs them."""
         return await hooks.hooks(self.store)
 
-    async def remove_hook(self, name: str, *, reason: str = "") -> None:
+    async def remove_hook(self, name: str, *, reason: str = "") -> ChangeRecord:
         """No end is told to this hook any more, until a worker that declares it starts. Jobs that it has stay."""
         decision = Decision("hook.remove", self.actor, reason, {"name": name})
         await hooks.remove(self.store, name)
         await self.store.append([decision.entry(self._asked_ms)])
+        return ChangeRecord(key=name, changed=(name,), state="removed", notes=("jobs that it has stay",))
 
     # -- how long finished jobs stay
 

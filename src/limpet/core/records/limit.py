@@ -177,9 +177,9 @@ class BreakerPage(Record, frozen=True, kw_only=True):
 
 
 class ChangeRecord(Record, frozen=True, kw_only=True):
-    """What became of a pause, a drain, a limit or a breaker that was changed."""
+    """What became of a pause, a drain, a limit, a breaker or a hook that was changed."""
 
     key: str
     changed: tuple[str, ...]  # all keys that have: a limit has buckets and budgets of their own
-    state: str  # paused, resumed, draining, set, cleared, open, closed
+    state: str  # paused, resumed, draining, set, cleared, open, closed, removed
     notes: tuple[str, ...] = ()
