@@ -138,3 +138,17 @@ BEGIN
   END IF;
   RETURN true;
 END $$;
+
+-- Queue and task of a lane, stored or only posted; NULL when nothing is known of it.
+CREATE OR REPLACE FUNCTION lp.lane_names(p_lane bigint, OUT queue text, OUT task text) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_body jsonb;
+BEGIN
+  SELECT l.queue, l.task INTO queue, task FROM lp.lane AS l WHERE l.id = p_lane;
+  IF NOT FOUND THEN
+    SELECT convert_from(p.body, 'UTF8')::jsonb INTO v_body FROM lp.post AS p
+    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1;
+    queue := v_body ->> 'queue';
+    task := v_body ->> 'task';
+  END IF;
+END $$;

@@ -2,20 +2,6 @@
 -- Inputs: as named. Answer: rows. Relies on lane_queue, post_lane, wait_ready, dep_open, session_deadline and the
 -- primary keys. What is counted or posted but not yet folded or filed is part of every answer.
 
--- Queue and task of a lane, stored or only posted; NULL when nothing is known of it.
-CREATE OR REPLACE FUNCTION lp.lane_names(p_lane bigint, OUT queue text, OUT task text) LANGUAGE plpgsql STABLE AS $$
-DECLARE
-  v_body jsonb;
-BEGIN
-  SELECT l.queue, l.task INTO queue, task FROM lp.lane AS l WHERE l.id = p_lane;
-  IF NOT FOUND THEN
-    SELECT convert_from(p.body, 'UTF8')::jsonb INTO v_body FROM lp.post AS p
-    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1;
-    queue := v_body ->> 'queue';
-    task := v_body ->> 'task';
-  END IF;
-END $$;
-
 -- All counters: those of states by queue and task, the sums under empty names.
 CREATE OR REPLACE FUNCTION lp.counts_1() RETURNS TABLE (queue text, task text, what smallint, n bigint) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
