@@ -15,11 +15,16 @@ async def publish(store: Store) -> None:
 
 def test_hooks_are_listed_and_removed(cli: Cli) -> None:
     cli.seed(publish)
-    assert "alert  dead      queue:mail  0" in cli("hooks").out
+    head, line = cli("hooks").out.splitlines()
+    assert head.split() == ["HOOK", "STATES", "TASKS", "WAITING", "DEAD", "WORKERS"]
+    assert line.split() == ["alert", "dead", "queue:mail", "0", "0", "0"]
     (hook,) = cli("hooks", "--json").json["hooks"]
     assert (hook["name"], hook["states"], hook["queues"], hook["workers"]) == ("alert", ["dead"], ["mail"], 0)
     assert "unserved_hook" in cli("doctor", "--json", code=None).out
     assert "did you mean 'alert'" in cli("hooks", "remove", "alrt", code=3).err
     assert cli("hooks", "remove", "alert", "--reason", "gone").out == "hook alert: removed; jobs that it has stay\n"
     assert cli("hooks", "--json").json["hooks"] == []
+    cli.seed(publish)
+    removed = {"key": "alert", "changed": ["alert"], "state": "removed", "notes": ["jobs that it has stay"]}
+    assert cli("hooks", "remove", "alert", "--json").json == removed
     assert "unserved_hook" not in cli("doctor", "--json", code=None).out

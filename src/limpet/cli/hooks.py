@@ -14,7 +14,7 @@ def hooks() -> None:
 
 
 async def list_body(terminal: Terminal) -> None:
-    """List the published hooks, the ends that they hear of, and who runs them."""
+    """List the published hooks: the ends and the tasks that each is for, its jobs, and the workers that run it."""
     async with terminal.operator() as operator:
         found = await operator.hooks()
     rows = [
@@ -28,7 +28,7 @@ async def list_body(terminal: Terminal) -> None:
         )
         for one in found
     ]
-    columns = ("hook", "hears of", "whose", "waiting", "dead", "workers")
+    columns = ("hook", "states", "tasks", "waiting", "dead", "workers")
     terminal.table("hooks", columns, rows, found)
 
 

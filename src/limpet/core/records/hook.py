@@ -8,7 +8,7 @@ from limpet.core.records.record import Record
 
 
 class HookRecord(Record, frozen=True, kw_only=True):
-    """A hook that is published: which ends it hears of, and who runs it."""
+    """A hook that is published: which ends it is for, and how many workers run it."""
 
     name: str
     states: tuple[State, ...]
