@@ -64,7 +64,8 @@ def test_one_task_is_shown_with_all_its_options(cli: Cli) -> None:
         '  arguments         {"count":{"type":"integer"},"to":{"type":"string"}}\n',
     ):
         assert line in out, out
-    assert cli("tasks", "mail.send", "--json").json["options"]["timeout"] == 30
+    options = cli("tasks", "mail.send", "--json").json["options"]
+    assert (options["timeout"], options["limits"]) == (30, [{"key": "smtp", "concurrency": 20}])
     assert "no code has declared it yet" in cli("tasks", "unheard.of").out
     assert "did you mean 'mail.send'" in cli("tasks", "mail.sned", code=3).err
 

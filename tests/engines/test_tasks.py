@@ -83,10 +83,12 @@ async def test_one_task_is_shown_with_all_that_its_code_declares(bench: Bench) -
         assert task.options["priority"] == PRIORITIES["normal"]
         assert set(task.arguments["properties"]) == {"to", "count"}
         assert msgspec.json.decode(msgspec.json.encode(task.to_dict()))["last_minute"]["finished"] == 0
-    keyed = TaskSpec.declare(send, name="keyed", breaker=Breaker("mail:{to}"))
+    adaptive = Limit("smtp", rate="10/m", adaptive=True, climb=30)
+    keyed = TaskSpec.declare(send, name="keyed", breaker=Breaker("mail:{to}"), limits=[adaptive])
     await publish(bench.store, [keyed])
     task = await operator.task("keyed")
     assert (task.breaker, task.options["breaker"]["name"]) == ("mail:{to}", "mail:{to}")
+    assert task.options["limits"] == [{"key": "smtp", "rate": "10/m", "adaptive": True, "climb": 30.0}]
     with pytest.raises(UnknownName, match=r"did you mean 'mail\.send'"):
         await operator.task("mail.sned")
 

@@ -145,7 +145,7 @@ def _options(declared: Declaration) -> dict[str, Any]:
         "max_lost": policy.max_lost,
         "max_held": seconds(policy.max_held_ms),
         "tenant": declared.tenant,
-        "limits": [msgspec.to_builtins(limit) for limit in declared.limits],
+        "limits": list(map(_limit, declared.limits)),
         "budgets": [msgspec.to_builtins(budget) for budget in declared.budgets],
         "breaker": _breaker(declared, declared.breaker),
         "needs": list(declared.needs),
@@ -158,6 +158,12 @@ def _options(declared: Declaration) -> dict[str, Any]:
         "max_result_bytes": policy.max_result_bytes,
         "on_lost_lease": declared.on_lost_lease,
     }
+
+
+def _limit(limit: DeclaredLimit) -> dict[str, Any]:
+    said: dict[str, Any] = msgspec.to_builtins(limit)
+    said.pop("climb_ms", None)
+    return {**said, "climb": seconds(limit.climb_ms)} if limit.adaptive else said
 
 
 def _retry(policy: Policy) -> dict[str, Any]:
