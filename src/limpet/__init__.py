@@ -57,7 +57,6 @@ from limpet.core.records.job import JobRecord, Progress
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
-from limpet.ops import NextRun, ScheduleView, TickView
 from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
 from limpet.runtime.log_fields import JobFilter, job_fields
@@ -102,7 +101,6 @@ __all__ = [
     "Limpet",
     "LimpetError",
     "NewJob",
-    "NextRun",
     "NodeHandle",
     "NotSerialisable",
     "NotStored",
@@ -117,7 +115,6 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
-    "ScheduleView",
     "SchemaOutdated",
     "Snooze",
     "State",
@@ -130,7 +127,6 @@ __all__ = [
     "StoreUnreachable",
     "SuspensionCaught",
     "Task",
-    "TickView",
     "UnknownAttribute",
     "UnknownParent",
     "UnknownQueue",

@@ -32,12 +32,21 @@ from limpet.core.records.queue import (
     WeightRecord,
 )
 from limpet.core.records.record import Record
+from limpet.core.records.schedule import (
+    BackfillReport,
+    NextRun,
+    RemovedSchedule,
+    ScheduleDetail,
+    ScheduleRecord,
+    TickRecord,
+)
 from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 
 __all__ = [
     "AttemptRecord",
     "AuditRecord",
+    "BackfillReport",
     "BreakerPage",
     "BreakerRecord",
     "BudgetRecord",
@@ -57,6 +66,7 @@ __all__ = [
     "JobRecord",
     "LimitRecord",
     "MinuteRecord",
+    "NextRun",
     "NodeRecord",
     "NoteRecord",
     "PaceRecord",
@@ -65,13 +75,17 @@ __all__ = [
     "QueueRecord",
     "Reason",
     "Record",
+    "RemovedSchedule",
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "ScheduleDetail",
+    "ScheduleRecord",
     "StatsRecord",
     "StepRecord",
     "TaskDetail",
     "TaskRecord",
+    "TickRecord",
     "WeightChange",
     "WeightRecord",
     "WorkerRecord",

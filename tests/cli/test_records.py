@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued
 from limpet.core.records.record import plain
-from limpet.ops import LimitChange, Operator
+from limpet.core.schedules.when import Cron
+from limpet.ops import LimitChange, Operator, Schedules
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill, put
 
 Ask = Callable[[Operator, str], Awaitable[Any]]
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def calendar(operator: Operator) -> Schedules[Enqueued]:
+    return Schedules(operator.store, operator.actor, handle=lambda answer, task: answer)
+
 
 # what is typed, the list in its answer (None: the answer is one record), and the same from Python
 ASKED: dict[str, tuple[str, str | None, Ask]] = {
@@ -36,6 +45,14 @@ ASKED: dict[str, tuple[str, str | None, Ask]] = {
     "repair": ("doctor --repair --dry-run", None, lambda operator, id: operator.repair(dry_run=True)),
     "weights": ("weights", "weights", lambda operator, id: operator.weights()),
     "retention": ("retention", "retention", lambda operator, id: operator.retention()),
+    "schedules": ("schedules", "schedules", lambda operator, id: calendar(operator).list()),
+    "schedule": ("schedules show yearly", None, lambda operator, id: calendar(operator).get("yearly")),
+    "next runs": ("schedules next", "runs", lambda operator, id: calendar(operator).next()),
+    "backfill": (
+        "schedules backfill yearly --from 2026-01-01T00:00:00Z --to 2026-01-01T00:00:00Z --dry-run",
+        None,
+        lambda operator, id: calendar(operator).backfill("yearly", NEW_YEAR, NEW_YEAR, dry_run=True),
+    ),
     "cancel": ("cancel ID --dry-run", None, lambda operator, id: operator.cancel([id], dry_run=True)),
 }
 
@@ -54,8 +71,14 @@ CHANGED: dict[str, tuple[str, Ask]] = {
         "retention set mail --dead 90d",
         lambda operator, id: operator.set_retention("mail", {"dead": "90d"}),
     ),
+    "schedules change": (
+        "schedules change yearly --overlap allow",
+        lambda operator, id: calendar(operator).change("yearly", overlap="allow"),
+    ),
+    "schedules pause": ("schedules pause yearly", lambda operator, id: calendar(operator).pause("yearly")),
+    "schedules resume": ("schedules resume yearly", lambda operator, id: calendar(operator).resume("yearly")),
 }
-MOVES = {"free", "tokens", "latency_ms"}  # with the time that passes between two answers
+MOVES = {"free", "tokens", "latency_ms", "in_words"}  # with the time that passes between two answers
 
 
 async def shop(store: Store) -> bytes:
@@ -66,6 +89,8 @@ async def shop(store: Store) -> bytes:
     await operator.trip("api", for_ms=3_600_000)
     await operator.set_weight("tenant:acme", 2, reason="pays")
     await operator.set_retention("paper", {"dead": "90d"})
+    for name, when in (("yearly", "@yearly"), ("monthly", "@monthly")):
+        await calendar(operator).add(Cron(when), "mail", name=name)
     return id
 
 
@@ -111,8 +136,15 @@ def test_json_of_a_change_prints_what_the_operator_answers(cli: Cli, name: str) 
     words, ask = CHANGED[name]
     first = cli(*words.split(), "--json").json
     again = asked(cli, ask, id)
+    assert isinstance(first["notes"], list)
+    assert isinstance(again.get("notes", []), list)
     assert {**first, "notes": []} == {**again, "notes": []}
-    assert isinstance(again["notes"], list)
+
+
+def test_json_of_a_removed_schedule_prints_what_its_removal_answers(cli: Cli) -> None:
+    id = id_text(cli.seed(shop))
+    printed = cli("schedules", "remove", "monthly", "--yes", "--json").json
+    assert printed == {**asked(cli, lambda operator, _: calendar(operator).remove("yearly"), id), "schedule": "monthly"}
 
 
 def test_stats_and_doctor_print_what_the_operator_answers(cli: Cli) -> None:

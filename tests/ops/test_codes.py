@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -50,6 +50,11 @@ async def test_an_end_that_fits_two_ids_is_another_error(store: Store) -> None:
         await Operator(store, "ada").job(id_text(one.id)[-12:])
     assert http_status(caught.value) == 422
     assert not isinstance(caught.value, JobNotFound)
+
+
+def test_an_error_of_others_has_no_http_status() -> None:
+    with pytest.raises(TypeError, match="http_status takes a LimpetError, got ValueError: catch LimpetError"):
+        http_status(cast(LimpetError, ValueError("x")))
 
 
 def test_a_code_that_is_not_in_the_table_counts_as_its_family() -> None:

@@ -25,7 +25,6 @@ from limpet import (
     NodeHandle,
     Once,
     Retry,
-    ScheduleView,
     State,
     Task,
     WorkReport,
@@ -34,7 +33,7 @@ from limpet import (
     current_job,
     group,
 )
-from limpet.records import Explanation, FlowDetail
+from limpet.records import Explanation, FlowDetail, ScheduleRecord
 
 
 class Pool:
@@ -208,7 +207,7 @@ takes_any(count)
 async def ask_for_schedules() -> None:
     assert_type(await (await tidy.enqueue(3)).result(), str)
     view = await app.schedules.add(Once(datetime.now(UTC)), tidy, {"n": 1}, name="once", queue="mail")
-    assert_type(view, ScheduleView)
+    assert_type(view, ScheduleRecord)
     await app.schedules.change("once", Every(60), overlap="allow", expires_in=None, reason="why")
     await (await app.schedules.run_now("once")).result(timeout=5)
     assert_type((await app.schedules.next(3))[0].at, datetime)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,11 +15,13 @@ from limpet.cli.words import Listing, command, complete_schedule, complete_task,
 from limpet.core.errors import UsageError
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import PRIORITIES, priority_text
+from limpet.core.records.record import moment
 from limpet.ops.codes import CONFLICT, OK
 
 if TYPE_CHECKING:
     from limpet.core.jobs.job import Enqueued
-    from limpet.ops import Schedules, ScheduleView, TickView
+    from limpet.core.records.schedule import ScheduleDetail, ScheduleRecord, TickRecord
+    from limpet.ops import Schedules
 
 SHOWN_TICKS = 20
 
@@ -43,15 +46,13 @@ async def _schedules(terminal: Terminal) -> AsyncIterator[Schedules[Enqueued]]:
 
 async def list_body(terminal: Terminal) -> None:
     """List schedules: what they run, when, and the next run."""
-    from limpet.ops.schedule_shape import schedule_line
-
     async with _schedules(terminal) as known:
-        views = await known.list()
+        views, now = await known.list(), moment(await known.store.now())
     rows = [
-        (view.name, view.state, view.task, view.when, view.note or next(iter(view.next_in_words), "")) for view in views
+        (view.name, view.state, view.task, view.when, view.note or next(iter(view.next_in_words(now)), ""))
+        for view in views
     ]
-    shapes = [schedule_line(view) for view in views]
-    terminal.table("schedules", ("schedule", "state", "task", "when", "next"), rows, shapes)
+    terminal.table("schedules", ("schedule", "state", "task", "when", "next"), rows, [view.to_dict() for view in views])
     if not terminal.machine:
         for view in views:
             if view.state in ("absent", "unreadable"):
@@ -61,14 +62,12 @@ async def list_body(terminal: Terminal) -> None:
 @click.argument("name", shell_complete=complete_schedule)
 async def show_body(terminal: Terminal, name: str) -> None:
     """Show schedule NAME: its next runs, and what became of its last ticks."""
-    from limpet.ops.schedule_shape import schedule_whole
-
     async with _schedules(terminal) as known:
-        view = await known.get(name)
+        view, now = await known.get(name), moment(await known.store.now())
     if terminal.machine:
-        terminal.answer(schedule_whole(view))
+        terminal.answer(view.to_dict())
         return
-    for line in _described(view):
+    for line in _described(view, now):
         terminal.text(line)
 
 
@@ -76,15 +75,13 @@ async def show_body(terminal: Terminal, name: str) -> None:
 @click.option("--count", "-n", default=5, show_default=True, type=click.IntRange(1, 1_000), help="How many.")
 async def next_body(terminal: Terminal, name: str | None, count: int) -> None:
     """List the next runs of schedule NAME, or of all schedules together."""
-    from limpet.ops.schedule_shape import next_shape
-
     async with _schedules(terminal) as known:
         runs = await known.next(count, name=name)
-    rows = [(run.in_words, run.name, run.task) for run in runs]
-    terminal.table("runs", ("next", "schedule", "task"), rows, [next_shape(run) for run in runs])
+    rows = [(run.in_words, run.schedule, run.task) for run in runs]
+    terminal.table("runs", ("next", "schedule", "task"), rows, [run.to_dict() for run in runs])
 
 
-def _described(view: ScheduleView) -> list[str]:
+def _described(view: ScheduleDetail, now: datetime) -> list[str]:
     words = [f"{view.name}: {view.when or view.state}"]
     if view.state != "on":
         words.append(f"  state     {view.state}")
@@ -99,14 +96,14 @@ def _described(view: ScheduleView) -> list[str]:
     policy += f", jitter {view.jitter_s:g} s" if view.jitter_s else ""
     policy += f", expires in {view.expires_in_s:g} s" if view.expires_in_s else ""
     words += [f"  policy    {policy}", f"  from      {'code' if view.source == 'code' else 'run time'}"]
-    words += [f"  {'next' if not number else '':<9} {moment}" for number, moment in enumerate(view.next_in_words)]
+    words += [f"  {'next' if not number else '':<9} {run}" for number, run in enumerate(view.next_in_words(now))]
     if view.ticks:
         words.append("  last ticks")
         words += [f"    {_tick(tick)}" for tick in view.ticks[:SHOWN_TICKS]]
     return words
 
 
-def _tick(tick: TickView) -> str:
+def _tick(tick: TickRecord) -> str:
     at = tick.at.strftime("%a %Y-%m-%d %H:%M:%S %Z")
     late = f", {tick.late_s:g} s late" if tick.late_s >= 1 else ""
     if tick.fired:
@@ -153,8 +150,8 @@ async def add_body(
         unknown = task not in await known_names(known.store, "task")
         options = options_of(given)
         view = await known.add(when, task, args, name=name, paused=paused, reason=reason, **options)
-    note = "only JSON and size of the arguments were checked, not the task's signature" if args else ""
-    _told(terminal, view, "added", f"no worker has published task {task!r} yet" if unknown else note)
+        note = "only JSON and size of the arguments were checked, not the task's signature" if args else ""
+        await _told(terminal, known, view, "added", f"no worker has published task {task!r} yet" if unknown else note)
 
 
 @click.argument("name", shell_complete=complete_schedule)
@@ -169,7 +166,7 @@ async def change_body(terminal: Terminal, name: str, args: dict[str, Any] | None
         rule = None if when is None else when.rule
         changes = {**policy_of(given), **options_of(given)}
         view = await known.change(name, None, args, rule=rule, reason=reason, **changes)
-    _told(terminal, view, "changed")
+        await _told(terminal, known, view, "changed")
 
 
 @click.argument("name", shell_complete=complete_schedule)
@@ -180,9 +177,9 @@ async def remove_body(terminal: Terminal, name: str, yes: bool, reason: str) -> 
     async with _schedules(terminal) as known:
         view = await known.get(name)
         terminal.confirm(f"remove schedule {name} ({view.when or view.note})?", yes=yes)
-        await known.remove(name, reason=reason)
+        removed = await known.remove(name, reason=reason)
     if terminal.machine:
-        terminal.answer({"schedule": name, "state": "removed"})
+        terminal.answer(removed.to_dict())
     else:
         terminal.text(f"{name}: removed")
 
@@ -193,7 +190,7 @@ async def pause_body(terminal: Terminal, name: str, reason: str) -> None:
     """Let no tick of schedule NAME fire. Runs continue."""
     async with _schedules(terminal) as known:
         view = await known.pause(name, reason=reason)
-    _told(terminal, view, "paused")
+        await _told(terminal, known, view, "paused")
 
 
 @click.argument("name", shell_complete=complete_schedule)
@@ -202,7 +199,7 @@ async def resume_body(terminal: Terminal, name: str, reason: str) -> None:
     """Let schedule NAME tick from now on; ticks during the pause are not caught up."""
     async with _schedules(terminal) as known:
         view = await known.resume(name, reason=reason)
-    _told(terminal, view, "resumed")
+        await _told(terminal, known, view, "resumed")
 
 
 @click.argument("name", shell_complete=complete_schedule)
@@ -211,7 +208,7 @@ async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
     """Give schedule NAME, changed by hand, back to the code that declares it."""
     async with _schedules(terminal) as known:
         view = await known.reset(name, reason=reason)
-    _told(terminal, view, "given back to the code")
+        await _told(terminal, known, view, "given back to the code")
 
 
 # -- running
@@ -245,8 +242,6 @@ async def backfill_body(
     terminal: Terminal, name: str, start: str, end: str | None, again: bool, dry_run: bool, yes: bool, reason: str
 ) -> None:
     """Run schedule NAME for each tick of a range in the past. A date is midnight in the schedule's time zone."""
-    from limpet.ops.schedule_shape import backfill_shape
-
     async with _schedules(terminal) as known:
         zone = zone_of((await known.get(name)).rule.get("tz", "UTC"))
         first = instant_of(start, zone, "--from")
@@ -258,7 +253,7 @@ async def backfill_body(
             with terminal.progress(f"backfilling {name}") as progress:
                 report = await known.backfill(name, first, last, again=again, reason=reason, progress=progress)
     if terminal.machine:
-        terminal.answer(backfill_shape(report))
+        terminal.answer(report.to_dict())
     elif dry_run or not report.ticks:
         terminal.text(f"{name} has {_ticks(report.ticks)} there")
     else:
@@ -270,15 +265,15 @@ def _ticks(count: int) -> str:
     return f"{count:,} tick{'' if count == 1 else 's'}" if count else "no tick"
 
 
-def _told(terminal: Terminal, view: ScheduleView, word: str, note: str = "") -> None:
-    from limpet.ops.schedule_shape import schedule_line
-
+async def _told(
+    terminal: Terminal, known: Schedules[Enqueued], view: ScheduleRecord, word: str, note: str = ""
+) -> None:
     if terminal.machine:
-        terminal.answer({**schedule_line(view), "notes": [note] if note else []})
+        terminal.answer({**view.to_dict(), "notes": [note] if note else []})
         return
     terminal.text(f"{view.name}: {word}; {view.when}")
-    for moment in view.next_in_words[:1]:
-        terminal.text(f"  next {moment}")
+    for words in view.next_in_words(moment(await known.store.now()))[:1]:
+        terminal.text(f"  next {words}")
     if note:
         terminal.say(f"note: {note}")
 

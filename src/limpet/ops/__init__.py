@@ -3,30 +3,24 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.ops.agents import Agents, LeaseAnswer
-from limpet.ops.calendar import NextRun, ScheduleView, TickView
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
-from limpet.ops.schedule_runs import Backfill
 from limpet.ops.schedules import Schedules
 from limpet.ops.waits import Waits
 
 __all__ = [
     "Agents",
-    "Backfill",
     "BulkReport",
     "Explanation",
     "Flows",
     "InvalidQuery",
     "LeaseAnswer",
     "LimitChange",
-    "NextRun",
     "Operator",
     "Reason",
-    "ScheduleView",
     "Schedules",
-    "TickView",
     "Waits",
     "parse_query",
 ]

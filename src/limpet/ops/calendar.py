@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from heapq import merge
 from itertools import islice, repeat
-from typing import Any, Final, Literal
+from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Control, Finding
+from limpet.core.records.schedule import NextRun, ScheduleRecord, ScheduleState, TickRecord
 from limpet.core.schedules import schedule_text
 from limpet.core.schedules.declared import Absent, absent, declared_by, tickers
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
@@ -29,55 +28,6 @@ from limpet.stores.base import MARK, Store
 
 SHOWN: Final = 5  # next runs of a schedule
 LOOKED_BACK: Final = 20  # ticks whose jobs are looked for, in case the record that they fired was not written
-
-ScheduleState = Literal["on", "paused", "ended", "absent", "unreadable"]
-
-
-class TickView(Struct, frozen=True):
-    """What became of one tick, or of `count` in a row that were dropped for the same reason."""
-
-    at: datetime
-    fired: bool
-    why: str = ""  # it was dropped: overlap, unique, missed, expired
-    count: int = 1
-    job: str | None = None  # its run; of a dropped tick, the run that was in its way
-    state: str | None = None  # of its run; None once that is no longer stored
-    late_s: float = 0  # how long after its instant it was decided
-
-
-class ScheduleView(Struct, frozen=True, kw_only=True):
-    """One schedule as people see it. Instants of a cron schedule are in its own time zone."""
-
-    name: str
-    state: ScheduleState
-    note: str = ""  # why it does not run, or what else a person should know
-    fix: str = ""
-    task: str = ""
-    when: str = ""  # in words
-    rule: dict[str, Any] = {}
-    args: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    overlap: str = ""
-    catch_up: str = ""
-    jitter_s: float = 0
-    expires_in_s: float | None = None
-    source: str = ""
-    paused_by: str = ""
-    paused_reason: str = ""
-    changed_by: str = ""
-    last: datetime | None = None  # the newest tick that is decided
-    next: tuple[datetime, ...] = ()
-    next_in_words: tuple[str, ...] = ()
-    ticks: tuple[TickView, ...] = ()  # newest first; read for a single schedule
-
-
-class NextRun(Struct, frozen=True):
-    """One run that is to come."""
-
-    at: datetime
-    name: str
-    task: str
-    in_words: str
 
 
 @dataclass(frozen=True)
@@ -117,21 +67,19 @@ class Calendar:
         """How far a schedule is decided."""
         return self.marks.get(source_of(name))
 
-    def view(self, name: str) -> ScheduleView:
+    def view(self, name: str) -> ScheduleRecord:
         """How one schedule stands."""
         schedule = self.found[name]
         if isinstance(schedule, Unreadable):
             note = f"this release cannot read it: {schedule.why}"
-            return ScheduleView(name=name, state="unreadable", note=note, fix="upgrade, or remove it")
+            return ScheduleRecord(name=name, state="unreadable", note=note, fix="upgrade, or remove it")
         zone, policy = zone_of(schedule.rule), schedule.policy
         state, note, fix = self._standing(schedule)
         upcoming = list(islice(self.upcoming(schedule), SHOWN)) if state == "on" else []
         last = self._last(schedule)
-        return ScheduleView(
+        return ScheduleRecord(
             name=name,
             state=state,
-            note=note,
-            fix=fix,
             task=schedule.task,
             when=schedule.rule.describe(),
             rule=msgspec.to_builtins(schedule.rule),
@@ -142,12 +90,13 @@ class Calendar:
             jitter_s=policy.jitter_ms / 1000,
             expires_in_s=None if policy.expires_ms is None else policy.expires_ms / 1000,
             source=schedule.source,
-            paused_by=schedule.paused_by,
-            paused_reason=schedule.paused_reason,
-            changed_by=schedule.changed_by,
-            last=None if last is None else zone.moment(last),
-            next=tuple(zone.moment(at) for at in upcoming),
-            next_in_words=tuple(schedule_text.of_tick(at, zone, self.now_ms) for at in upcoming),
+            paused_by=schedule.paused_by or None,
+            paused_reason=schedule.paused_reason or None,
+            changed_by=schedule.changed_by or None,
+            last_at=None if last is None else zone.moment(last),
+            next_at=tuple(zone.moment(at) for at in upcoming),
+            note=note or None,
+            fix=fix or None,
         )
 
     def upcoming(self, schedule: Schedule) -> Iterator[int]:
@@ -163,7 +112,12 @@ class Calendar:
             if isinstance(schedule, Schedule) and self._standing(schedule)[0] == "on"
         ]
         return [
-            NextRun(zone.moment(at), schedule.name, schedule.task, schedule_text.of_tick(at, zone, self.now_ms))
+            NextRun(
+                at=zone.moment(at),
+                schedule=schedule.name,
+                task=schedule.task,
+                in_words=schedule_text.of_tick(at, zone, self.now_ms),
+            )
             for at, schedule in islice(merge(*lines, key=lambda each: each[0]), count)
             for zone in [zone_of(schedule.rule)]
         ]
@@ -181,25 +135,25 @@ class Calendar:
         if quiet:
             yield Finding("ok", "schedules", f"{quiet} schedule{'s' if quiet > 1 else ''} in order")
 
-    def _finding(self, view: ScheduleView) -> Finding | None:
+    def _finding(self, view: ScheduleRecord) -> Finding | None:
         words_of = self.declared.get(view.name, set())
         if view.state in ("absent", "unreadable"):
-            return Finding("warning", f"schedule_{view.state}", view.note, view.fix)
+            return Finding("warning", f"schedule_{view.state}", view.note or "", view.fix or "")
         if len(words_of) > 1:
             text = f"live workers declare schedule {view.name} in {len(words_of)} ways; the newest is in force"
             fix = "fine during a deployment; two apps of one namespace need names of their own"
             return Finding("warning", "schedule_versions", text, fix)
         schedule = self.found[view.name]
         if view.state == "on" and isinstance(schedule, Schedule) and self._ahead_until_ms(schedule) is not None:
-            return Finding("warning", "schedule_ahead", f"schedule {view.name}: {view.note}", view.fix)
+            return Finding("warning", "schedule_ahead", f"schedule {view.name}: {view.note}", view.fix or "")
         if view.state == "on" and self.tickers and not self._is_served(view.task):
-            return Finding("warning", "schedule_unserved", f"schedule {view.name}: {view.note}", view.fix)
+            return Finding("warning", "schedule_unserved", f"schedule {view.name}: {view.note}", view.fix or "")
         if view.state == "on" and isinstance(schedule, Schedule):
             due = schedule.plan(self.mark(view.name), self.now_ms - ON_TIME_MS).decided_at_ms
             if due is not None:
                 late = text_of_ms(self.now_ms - due)
                 text = f"schedule {view.name} should have fired {late} ago, and did not"
-                fix = "look for 'tick refused' in the workers' logs" if self.tickers else view.fix
+                fix = "look for 'tick refused' in the workers' logs" if self.tickers else view.fix or ""
                 return Finding("warning", "schedule_overdue", text, fix)
         return None
 
@@ -256,7 +210,7 @@ def _tasks(sessions: Iterable[SessionView]) -> frozenset[str] | None:
     return frozenset(known)
 
 
-async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> tuple[TickView, ...]:
+async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> tuple[TickRecord, ...]:
     """What became of the last ticks, newest first: as it was written down, and as their jobs show."""
     kept = {tick.at_ms: tick for tick in read_ticks(await store.controls(kind_of(schedule.name)))}
     at_ms = calendar.mark(schedule.name)
@@ -274,10 +228,10 @@ async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> 
             continue  # dropped or finished long ago: unknown
         fired = tick.fired or not tick.count
         shown.append(
-            TickView(
+            TickRecord(
                 at=zone.moment(tick.at_ms),
                 fired=fired,
-                why="" if fired else tick.why,
+                why=None if fired else tick.why or None,
                 count=max(1, tick.count),
                 job=id_text(id) if fired else tick.beside or None,
                 state=None if job is None or not fired else job.state.value,

@@ -98,4 +98,6 @@ def http_status(error: LimpetError) -> int:
     >>> http_status(JobNotFound("no such job"))
     404
     """
+    if not isinstance(error, LimpetError):
+        raise TypeError(f"http_status takes a LimpetError, got {type(error).__name__}: catch LimpetError")
     return meaning_of(error).status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -37,19 +36,6 @@ class At(Struct, frozen=True):
 
     now_ms: int
     asked_ms: int | None
-
-
-@dataclass(frozen=True)
-class Backfill:
-    """What a backfill met and did."""
-
-    name: str
-    ticks: int
-    first_at_ms: int | None
-    last_at_ms: int | None
-    dry_run: bool
-    enqueued: int = 0
-    existing: int = 0  # ticks whose job is stored already
 
 
 async def run_now(store: Store, schedule: Schedule, spec: TaskSpec, by: str, at: At) -> Enqueued:

@@ -8,11 +8,13 @@ from types import EllipsisType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued
+from limpet.core.records.record import moment
+from limpet.core.records.schedule import BackfillReport, NextRun, RemovedSchedule, ScheduleDetail, ScheduleRecord
 from limpet.core.schedules.declared import returned
 from limpet.core.schedules.history import remembered
 from limpet.core.schedules.policy import Overlap, TickPolicy
@@ -28,9 +30,9 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.core.text.duration import Duration, instant_ms, iso
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
-from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
+from limpet.ops.calendar import Calendar, recent_ticks
 from limpet.ops.names import UnknownName
-from limpet.ops.schedule_runs import At, Backfill, backfill, run_now, ticks_within
+from limpet.ops.schedule_runs import At, backfill, run_now, ticks_within
 from limpet.stores.base import Store
 
 H = TypeVar("H")
@@ -88,18 +90,17 @@ class Schedules(Generic[H]):
 
     # -- asking
 
-    async def list(self) -> Sequence[ScheduleView]:
+    async def list(self) -> Sequence[ScheduleRecord]:
         """Every schedule, by name."""
         calendar = await self.calendar()
         return [calendar.view(name) for name in sorted(calendar.found)]
 
-    async def get(self, name: str) -> ScheduleView:
+    async def get(self, name: str) -> ScheduleDetail:
         """One schedule, with what became of its last ticks."""
         calendar = await self.calendar()
         found, view = _known(calendar, name), calendar.view(name)
-        if isinstance(found, Unreadable):
-            return view
-        return replace(view, ticks=await recent_ticks(self.store, calendar, found))
+        ticks = () if isinstance(found, Unreadable) else await recent_ticks(self.store, calendar, found)
+        return ScheduleDetail(**asdict(view), ticks=ticks)
 
     async def next(self, n: int = 5, *, name: str | None = None) -> Sequence[NextRun]:
         """The next `n` runs of one schedule, or of all of them together."""
@@ -124,7 +125,7 @@ class Schedules(Generic[H]):
         paused: bool = False,
         reason: str = "",
         **options: Any,
-    ) -> ScheduleView:
+    ) -> ScheduleRecord:
         """Store a new schedule, which ticks from now on. A name that is taken is ScheduleExists."""
         checked_text(reason, what="reason")
         task = task if isinstance(task, str) else task.name
@@ -157,7 +158,7 @@ class Schedules(Generic[H]):
         expires_in: Duration | EllipsisType | None = ...,
         reason: str = "",
         **options: Any,
-    ) -> ScheduleView:
+    ) -> ScheduleRecord:
         """Change some of a schedule; the rest stays. Another rule ticks from now on.
 
         `when` says both when it ticks and what becomes of ticks, `rule` the former alone. What code declares stays
@@ -195,7 +196,7 @@ class Schedules(Generic[H]):
             await self._fence(name)
         return await self._told("change", name, reason, when=after.rule.describe())
 
-    async def remove(self, name: str, *, reason: str = "") -> None:
+    async def remove(self, name: str, *, reason: str = "") -> RemovedSchedule:
         """Remove a schedule; runs that are stored stay. One that live code declares is ScheduleDeclared."""
         checked_text(reason, what="reason")
         calendar = await self.calendar()
@@ -211,8 +212,9 @@ class Schedules(Generic[H]):
         await self._fence(name)
         await self.store.put_control(remembered(name, ()))
         await self._log("remove", name, reason)
+        return RemovedSchedule(schedule=name)
 
-    async def pause(self, name: str, *, reason: str = "") -> ScheduleView:
+    async def pause(self, name: str, *, reason: str = "") -> ScheduleRecord:
         """Let no tick fire. Runs continue, and `run_now` works. Without a reason an existing pause keeps its own."""
         checked_text(reason, what="reason")
 
@@ -223,7 +225,7 @@ class Schedules(Generic[H]):
         await self._fence(name)
         return await self._told("pause", name, reason)
 
-    async def resume(self, name: str, *, reason: str = "") -> ScheduleView:
+    async def resume(self, name: str, *, reason: str = "") -> ScheduleRecord:
         """Let ticks fire from now on; those of the pause were not missed and are not caught up."""
         checked_text(reason, what="reason")
 
@@ -233,7 +235,7 @@ class Schedules(Generic[H]):
         await self._write(name, resumed)
         return await self._told("resume", name, reason)
 
-    async def reset(self, name: str, *, reason: str = "") -> ScheduleView:
+    async def reset(self, name: str, *, reason: str = "") -> ScheduleRecord:
         """Give a schedule that was changed by hand back to the code: live workers store what they declare."""
         checked_text(reason, what="reason")
 
@@ -269,7 +271,7 @@ class Schedules(Generic[H]):
         dry_run: bool = False,
         reason: str = "",
         progress: Progress | None = None,
-    ) -> Backfill:
+    ) -> BackfillReport:
         """Ask for a run of every tick from `start` to `end` (to now, when that is earlier), both included.
 
         A tick whose job is stored is left out, so a backfill that was broken off is simply repeated; `again=True` runs
@@ -282,10 +284,10 @@ class Schedules(Generic[H]):
         if end is not None and end_ms < first_ms:
             raise InvalidOption(f"the range from {iso(first_ms)} ends before, at {iso(end_ms)}", fix="swap the two")
         ticks = ticks_within(schedule, first_ms, min(at.now_ms, end_ms))
-        if not ticks:
-            return Backfill(name, 0, None, None, dry_run)
-        if dry_run:
-            return Backfill(name, len(ticks), ticks[0], ticks[-1], dry_run)
+        first, last = (moment(ticks[0]), moment(ticks[-1])) if ticks else (None, None)
+        report = BackfillReport(schedule=name, ticks=len(ticks), first_at=first, last_at=last, dry_run=dry_run)
+        if dry_run or not ticks:
+            return report
         done = enqueued = 0
         spec = await self._spec(schedule.task)
         async for chunk, new in backfill(self.store, schedule, spec, ticks, again, at):
@@ -293,7 +295,7 @@ class Schedules(Generic[H]):
             await self._log("backfill", name, reason, first=iso(chunk[0]), last=iso(chunk[-1]), enqueued=new)
             if progress is not None:
                 progress(done, len(ticks))
-        return Backfill(name, len(ticks), ticks[0], ticks[-1], False, enqueued, len(ticks) - enqueued)
+        return replace(report, enqueued=enqueued, existing=len(ticks) - enqueued)
 
     # -- the store
 
@@ -327,7 +329,7 @@ class Schedules(Generic[H]):
                 return found.spec()
         return TaskSpec.named(task)
 
-    async def _told(self, verb: str, name: str, reason: str, **facts: object) -> ScheduleView:
+    async def _told(self, verb: str, name: str, reason: str, **facts: object) -> ScheduleRecord:
         await self._log(verb, name, reason, **facts)
         return (await self.calendar()).view(name)
 
