@@ -5,6 +5,7 @@ from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
     BreakerRecord,
@@ -41,9 +42,12 @@ from limpet.core.records.schedule import (
     TickRecord,
 )
 from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
+from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
 from limpet.core.records.worker import WorkerRecord
 
 __all__ = [
+    "ApprovalPage",
+    "ApprovalRecord",
     "AttemptRecord",
     "AuditRecord",
     "BackfillReport",
@@ -64,6 +68,7 @@ __all__ = [
     "JobDetail",
     "JobPage",
     "JobRecord",
+    "LeaseAnswer",
     "LimitRecord",
     "MinuteRecord",
     "NextRun",
@@ -81,6 +86,7 @@ __all__ = [
     "RetentionRecord",
     "ScheduleDetail",
     "ScheduleRecord",
+    "SignalRecord",
     "StatsRecord",
     "StepRecord",
     "TaskDetail",

@@ -12,13 +12,15 @@ import pytest
 from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued
+from limpet.core.jobs.view import Query
 from limpet.core.records.record import plain
 from limpet.core.schedules.when import Cron
-from limpet.ops import LimitChange, Operator, Schedules
+from limpet.ops import Agents, LimitChange, Operator, Schedules, Waits
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill, put
+from tests.ops.suspended import asks
 
 Ask = Callable[[Operator, str], Awaitable[Any]]
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,6 +55,8 @@ ASKED: dict[str, tuple[str, str | None, Ask]] = {
         None,
         lambda operator, id: calendar(operator).backfill("yearly", NEW_YEAR, NEW_YEAR, dry_run=True),
     ),
+    "approvals": ("approvals", None, lambda operator, id: Waits(operator.store, "ada").approvals(Query())),
+    "lease": ("heartbeat ID --token 9", None, lambda operator, id: Agents(operator.store).heartbeat(id, 9)),
     "cancel": ("cancel ID --dry-run", None, lambda operator, id: operator.cancel([id], dry_run=True)),
 }
 
@@ -83,6 +87,7 @@ MOVES = {"free", "tokens", "latency_ms", "in_words"}  # with the time that passe
 
 async def shop(store: Store) -> bytes:
     rules = (GateRule("limit:smtp", concurrency=2), GateRule("breaker:api", breaker=BreakerRule()))
+    await asks(store, queue="desk", delay_ms=3_600_000)
     await kill(store, job(), job("pdf", queue="paper"))
     (id,) = await put(store, job(limits=("smtp",), breaker="api", tags=("a",)), rules=rules)
     operator = Operator(store, "ada")
@@ -145,6 +150,13 @@ def test_json_of_a_removed_schedule_prints_what_its_removal_answers(cli: Cli) ->
     id = id_text(cli.seed(shop))
     printed = cli("schedules", "remove", "monthly", "--yes", "--json").json
     assert printed == {**asked(cli, lambda operator, _: calendar(operator).remove("yearly"), id), "schedule": "monthly"}
+
+
+def test_json_of_a_signal_prints_what_a_signal_answers(cli: Cli) -> None:
+    id = id_text(cli.seed(shop))
+    assert cli("signal", id, "paid", "--json").json["answer"] == "kept"
+    again = cli("signal", id, "paid", "--json", code=4).json
+    assert again == asked(cli, lambda operator, id: Waits(operator.store, "ada").signal(id, "paid"), id)
 
 
 def test_stats_and_doctor_print_what_the_operator_answers(cli: Cli) -> None:

@@ -64,14 +64,14 @@ async def test_a_job_sleeps_waits_asks_and_remembers(bench: Bench, waits: Waits)
     assert explanation.reasons[0].text == "it waits for the event 'paid'"
     assert (await waits.signal("order:7", "paid", {"grüße": [1, None]})).answer == "woken"
     await bench.drain()
-    (asked,) = (await waits.approvals(Query())).asked
-    assert (asked.view.id, asked.asking.question) == (id, "Ship it?")
+    (asked,) = (await waits.approvals(Query())).approvals
+    assert (asked.id, asked.question) == (id_text(id), "Ship it?")
     assert (await waits.approve("order:7", comment="yes")).answer == "woken"
     await bench.drain()
     assert await result(bench, id) == [f"{id_text(id)}:reserve", {"grüße": [1, None]}, True, "ada"]
     assert ran == ["reserve", "ship"]
     assert (await waits.reject("order:7")).answer == "finished"
-    assert (await waits.approvals(Query())).asked == ()
+    assert (await waits.approvals(Query())).approvals == ()
 
 
 async def test_code_that_changed_waits_for_a_person_who_lets_it_forget(bench: Bench) -> None:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from limpet.core.endings.transition import Bury, Failure, Succeed, Suspend
 from limpet.core.errors import InvalidOption, InvalidStep, JobNotFound, PayloadTooLarge
 from limpet.core.flows.steps import Record
-from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import MAX_EVENTS, Note, Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView, Query
 from limpet.core.records.job import steps_of
+from limpet.core.text.duration import instant_ms
 from limpet.ops import Operator, Waits, parse_query
 from limpet.ops.waits import SeveralJobs
 from limpet.stores.base import Store
@@ -45,7 +45,7 @@ async def view_of(store: Store, id: bytes) -> JobView:
 async def test_a_signal_is_answered_in_words_and_logged(waits: Waits, store: Store, operator: Operator) -> None:
     id = await suspend(store, "wait", "paid", event="paid")
     said = await waits.signal(id_text(id), "paid", {"amount": 7})
-    assert (said.answer, said.event, said.id) == ("woken", "paid", id)
+    assert (said.answer, said.event, said.id) == ("woken", "paid", id_text(id))
     assert said.text == f"job {id_text(id)} continues"
     assert (await waits.signal(id, "paid", 8)).text.endswith("was given 'paid' before, and the first value stays")
     assert (await waits.signal(id, "other")).answer == "kept"
@@ -74,7 +74,7 @@ async def test_events_of_our_own_and_jobs_that_are_not_there_are_refused(waits: 
 async def test_a_job_is_meant_by_its_key(waits: Waits, store: Store) -> None:
     id = await suspend(store, "wait", "paid", event="paid", unique=Unique("order:7"))
     await put(store, job(unique=Unique("order:70")))
-    assert (await waits.signal("order:7", "paid")).id == id
+    assert (await waits.signal("order:7", "paid")).id == id_text(id)
     assert await waits.job("order:7", task="send") == id
     with pytest.raises(JobNotFound, match=r"no job of pay has the id or the unique key 'order:7'"):
         await waits.job("order:7", task="pay")
@@ -86,7 +86,7 @@ async def test_a_key_may_look_like_an_id(waits: Waits, store: Store) -> None:
     order = "7d444840-9dc0-41d5-8f3c-0c3a5f0a5b1e"
     (id,) = await put(store, job(unique=Unique(order)))
     assert [await waits.job(order), await waits.typed(order), await waits.job(id_text(id))] == [id, id, id]
-    assert (await waits.signal(order, "paid")).id == id
+    assert (await waits.signal(order, "paid")).id == id_text(id)
     with pytest.raises(JobNotFound, match="no job has the id or the unique key"):
         await waits.signal(order.replace("7", "8"), "paid")
 
@@ -186,7 +186,7 @@ async def test_one_of_several_approvals_is_named(waits: Waits, store: Store) -> 
         await store.save(id, claimed.token, record.note(name))
     events = ("approval:legal", "approval:money")
     await store.settle("w1", time.monotonic_ns(), [Suspend(id, claimed.token, None, events)])
-    assert [one.asking.question for one in (await waits.approvals(ALL)).asked] == ["legal?", "money?"]
+    assert [one.question for one in (await waits.approvals(ALL)).approvals] == ["legal?", "money?"]
     with pytest.raises(InvalidOption, match="asks for 2 approvals: legal, money"):
         await waits.approve(id)
     assert (await waits.approve(id, name="money")).answer == "woken"
@@ -200,13 +200,16 @@ async def test_jobs_that_wait_for_people_are_listed_with_the_nearest_end_first(w
     await put(store, job(delay_ms=HOUR_MS))
     second = await asks(store, "two?", delay_ms=HOUR_MS, task="bill")
     page = await waits.approvals(ALL)
-    assert [(one.view.id, one.asking.question) for one in page.asked] == [(second, "two?"), (first, "one?")]
-    assert abs(page.asked[0].until_ms - (await view_of(store, second)).due_at_ms) < 60_000  # by another clock
-    assert (page.asked[1].until_ms, page.complete) == (FOREVER_MS, True)
+    assert [(one.id, one.question) for one in page.approvals] == [(id_text(second), "two?"), (id_text(first), "one?")]
+    assert page.approvals[0].until is not None
+    assert (
+        abs(instant_ms(page.approvals[0].until) - (await view_of(store, second)).due_at_ms) < 60_000
+    )  # by another clock
+    assert (page.approvals[1].until, page.complete) == (None, True)
     narrowed = await waits.approvals(parse_query("task:bill"))
-    assert [one.view.id for one in narrowed.asked] == [second]
+    assert [one.id for one in narrowed.approvals] == [id_text(second)]
     await waits.approve(first)
-    assert [one.view.id for one in (await waits.approvals(ALL)).asked] == [second]
+    assert [one.id for one in (await waits.approvals(ALL)).approvals] == [id_text(second)]
 
 
 async def test_a_page_of_approvals_says_where_it_ended(
@@ -217,14 +220,14 @@ async def test_a_page_of_approvals_says_where_it_ended(
     found, query = [], replace(ALL, limit=2)
     while True:
         page = await waits.approvals(query)
-        found += [one.view.id for one in page.asked]
+        found += [one.id for one in page.approvals]
         if page.complete:
             break
         query = replace(query, cursor=page.cursor)
-    assert found == ids
+    assert found == list(map(id_text, ids))
     monkeypatch.setattr("limpet.ops.waits.LOOKED_AT", 2)
     page = await waits.approvals(ALL)
-    assert (len(page.asked), page.complete) == (2, False)
+    assert (len(page.approvals), page.complete) == (2, False)
 
 
 # -- explaining

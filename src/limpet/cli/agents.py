@@ -157,18 +157,8 @@ async def release_body(terminal: Terminal, id: str, token: int, reason: str, spe
 
 
 def _answer(terminal: Terminal, answer: LeaseAnswer) -> int:
-    from limpet.ops.shape import when
-
     if terminal.machine:
-        terminal.answer(
-            {
-                "answer": answer.answer,
-                "state": None if answer.state is None else answer.state.value,
-                "cancel_requested": answer.cancel_requested,
-                "until": when(answer.until_ms),
-                "text": answer.text,
-            }
-        )
+        terminal.answer(answer.to_dict())
     else:
         (terminal.text if answer.answer == "done" else terminal.say)(answer.text)
     return {"done": OK, "stale": CONFLICT, "gone": NOT_FOUND}[answer.answer].exit

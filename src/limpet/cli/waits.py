@@ -9,12 +9,12 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, Listing, command, complete_query, json_value
-from limpet.core.jobs.ids import id_text
+from limpet.core.text.duration import instant_ms
 from limpet.ops.codes import CONFLICT, OK, REFUSED
 
 if TYPE_CHECKING:
+    from limpet.core.records.wait import SignalRecord
     from limpet.ops import Waits
-    from limpet.ops.waits import Said
 
 _EXITS: Final = {"woken": OK, "kept": OK, "already": CONFLICT, "finished": REFUSED}
 
@@ -48,27 +48,27 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
     """List jobs that wait for a person, those with the nearest end on top; QUERY narrows it."""
     from limpet.ops.query import line_of, parse_query
     from limpet.ops.reason import when_text
-    from limpet.ops.shape import asked_shape
 
     asked = parse_query(line_of(query), limit=limit, cursor=cursor, newest_first=False)
     async with terminal.operator() as operator:
         page = await _waits(operator).approvals(asked)
         now_ms = operator.now_ms()
-    shapes = [asked_shape(one) for one in page.asked]
     if terminal.json:
-        terminal.answer({"approvals": shapes, "cursor": page.cursor, "complete": page.complete})
+        terminal.answer(page.to_dict())
         return
     rows = [
         (
-            id_text(one.view.id),
-            one.view.lane.task,
-            one.asking.name,
-            one.asking.question,
-            when_text(one.until_ms, now_ms),
+            one.id,
+            one.task,
+            one.name,
+            one.question,
+            "" if one.until is None else when_text(instant_ms(one.until), now_ms),
         )
-        for one in page.asked
+        for one in page.approvals
     ]
-    terminal.table("approvals", ("id", "task", "name", "question", "until"), rows, shapes)
+    terminal.table(
+        "approvals", ("id", "task", "name", "question", "until"), rows, [one.to_dict() for one in page.approvals]
+    )
     if page.cursor:
         terminal.say(f"there may be more: --cursor {page.cursor}")
 
@@ -109,9 +109,9 @@ def _waits(operator: Any) -> Waits:
     return Waits(operator.store, operator.actor)
 
 
-def _tell(terminal: Terminal, said: Said) -> int:
+def _tell(terminal: Terminal, said: SignalRecord) -> int:
     if terminal.machine:
-        terminal.answer({"id": id_text(said.id), "event": said.event, "answer": said.answer, "text": said.text})
+        terminal.answer(said.to_dict())
     else:
         done = said.answer in ("woken", "kept")
         (terminal.text if done else terminal.say)(said.text)

@@ -2,7 +2,8 @@
 
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.ops.agents import Agents, LeaseAnswer
+from limpet.core.records.lease import LeaseAnswer
+from limpet.ops.agents import Agents
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
 from limpet.ops.operator import Operator

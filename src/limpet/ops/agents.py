@@ -6,7 +6,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -24,6 +23,8 @@ from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Input, Serves, S
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.limits.spending import Bill, spending_from
+from limpet.core.records.lease import LeaseAnswer
+from limpet.core.records.record import instant
 from limpet.core.text.storable import checked_text, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of
@@ -38,17 +39,6 @@ Spent = Mapping[str, object]  # amounts by unit
 
 FailKind = Literal["transient", "permanent", "rate-limited", "spent"]
 FAIL_KINDS: Final = get_args(FailKind)
-
-
-@dataclass(frozen=True)
-class LeaseAnswer:
-    """What became of a heartbeat or a settlement; `stale` and `gone` are answers, not errors."""
-
-    answer: Literal["done", "stale", "gone"]
-    state: State | None
-    text: str
-    cancel_requested: bool = False
-    until_ms: int | None = None
 
 
 class Agents:
@@ -110,7 +100,8 @@ class Agents:
             return _stale(await view_of(self.store, view.id))
         cancel = (view.id, token) in pulse.cancels or view.cancel_requested
         text = "someone wants this job cancelled: stop and release it" if cancel else "lease kept"
-        return LeaseAnswer("done", State.running, text, cancel, self._now_ms() + lease_ms)
+        until = instant(self._now_ms() + lease_ms)
+        return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, until=until, text=text)
 
     async def complete(
         self, id: str, token: int, result: bytes | None = None, *, spent: Spent | None = None
@@ -213,12 +204,12 @@ class Agents:
         if settled.answer == "stale":
             return _stale(await view_of(self.store, view.id))
         if settled.answer == "gone":
-            return LeaseAnswer("gone", None, f"job {id_text(view.id)} is no longer stored")
+            return LeaseAnswer(answer="gone", state=None, text=f"job {id_text(view.id)} is no longer stored")
         if session.startswith("agent:"):
             await self.store.leave(session, now_ms=self._asked_ms)
         await self._log(kind, _agent(session), view.id, reason, token=token)
         state = settled.state or State.running
-        return LeaseAnswer("done", state, f"the job is {state.value}")
+        return LeaseAnswer(answer="done", state=state, text=f"the job is {state.value}")
 
     async def _learns(self, view: JobView) -> str | None:
         """The key of the job's limit that is marked so: what code declares is known here by its gates."""
@@ -294,4 +285,4 @@ def _stale(view: JobView) -> LeaseAnswer:
         text = f"stale lease: job {name} is now held by {_agent(view.session or 'someone')} under another token"
     else:
         text = f"stale lease: job {name} is {view.state.value}"
-    return LeaseAnswer("stale", view.state, f"{text}; drop the work and claim again")
+    return LeaseAnswer(answer="stale", state=view.state, text=f"{text}; drop the work and claim again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.state import FINISHED, LIVE, State
 from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
 from limpet.core.text.storable import checked_text, is_storable, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of, walk
@@ -33,39 +33,13 @@ from limpet.stores.base import SignalAnswer, Store
 
 LOOKED_AT: Final = 10_000  # jobs that one page of approvals looks at: an index of them would cost every suspension
 
+_Asked = tuple[JobView, Asking, int]  # a job, what it asks, and until when
+
 
 class SeveralJobs(UsageError):
     """Jobs of more than one task hold a unique key."""
 
     code = "several_jobs"
-
-
-@dataclass(frozen=True)
-class Said:
-    """What became of a signal or a decision; `already` and `finished` are answers, not errors."""
-
-    id: bytes
-    event: str
-    answer: SignalAnswer
-    text: str
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a job asks a person, and waits for."""
-
-    view: JobView
-    asking: Asking
-    until_ms: int  # FOREVER_MS: as long as it takes
-
-
-@dataclass(frozen=True)
-class AskedPage:
-    """What jobs ask people, those with the nearest end first; `complete` is False when there may be more."""
-
-    asked: tuple[Asked, ...]
-    cursor: str | None = None
-    complete: bool = True
 
 
 class Waits:
@@ -82,7 +56,7 @@ class Waits:
 
     async def signal(
         self, which: str | bytes, event: str, value: Any = None, *, task: str | None = None, log: bool = True
-    ) -> Said:
+    ) -> SignalRecord:
         """Give an event to a job; the first of a name stands. With `log`, the audit log says who did."""
         checked_text(self.actor, what="actor")
         id = await self.job(which, task=task)
@@ -93,27 +67,28 @@ class Waits:
 
     async def approve(
         self, which: str | bytes, *, comment: str = "", name: str | None = None, task: str | None = None
-    ) -> Said:
+    ) -> SignalRecord:
         """Say yes to what a job asks; `name` decides ahead, or tells several approvals apart."""
         return await self._decide(which, True, comment, name, task)
 
     async def reject(
         self, which: str | bytes, *, comment: str = "", name: str | None = None, task: str | None = None
-    ) -> Said:
+    ) -> SignalRecord:
         """Say no. What the job makes of that is its own business."""
         return await self._decide(which, False, comment, name, task)
 
-    async def approvals(self, query: Query) -> AskedPage:
+    async def approvals(self, query: Query) -> ApprovalPage:
         """What jobs that match ask people now; a page holds about as many as asked for."""
         query = replace(query, states=frozenset({State.scheduled}))
-        wanted, found, seen = query.limit, list[Asked](), 0
+        wanted, found, seen = query.limit, list[_Asked](), 0
         while True:
             page = await self.store.find(replace(query, limit=PAGE), now_ms=self._asked_ms)
             found += [asked for view in page.jobs for asked in _asked(view)]
             seen += len(page.jobs)
             if page.cursor is None or len(found) >= wanted or seen >= LOOKED_AT:
-                found.sort(key=lambda asked: (asked.until_ms, asked.view.id))
-                return AskedPage(tuple(found), page.cursor, page.cursor is None)
+                found.sort(key=lambda asked: (asked[2], asked[0].id))
+                approvals = tuple(ApprovalRecord.of(*asked) for asked in found)
+                return ApprovalPage(approvals=approvals, cursor=page.cursor, complete=page.cursor is None)
             query = replace(query, cursor=page.cursor)
 
     async def job(self, which: str | bytes, *, task: str | None = None) -> bytes:
@@ -150,7 +125,7 @@ class Waits:
 
     async def _decide(
         self, which: str | bytes, approved: bool, comment: str, name: str | None, task: str | None
-    ) -> Said:
+    ) -> SignalRecord:
         if not isinstance(self.actor, str) or not self.actor.strip() or not is_storable(self.actor):
             raise InvalidOption(f"{self.actor!r} does not say who decides", fix="name a person, as in by='ada'")
         if name is not None:
@@ -163,13 +138,13 @@ class Waits:
         await self._log("job.approve" if approved else "job.reject", said, facts, decision.comment)
         return said
 
-    async def _send(self, id: bytes, event: str, value: bytes) -> Said:
+    async def _send(self, id: bytes, event: str, value: bytes) -> SignalRecord:
         (answer,) = await self.store.signal([Signal(id, event, value)], now_ms=self._asked_ms)
         if answer == "gone":
             raise JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
         if answer == "full":
             raise too_many_events(id_text(id))
-        return Said(id, event, answer, await self._words(id, event, answer))
+        return SignalRecord(id=id_text(id), event=event, answer=answer, text=await self._words(id, event, answer))
 
     async def _words(self, id: bytes, event: str, answer: SignalAnswer) -> str:
         name = id_text(id)
@@ -185,10 +160,10 @@ class Waits:
             return f"job {name} was given {event!r} before, and the first value stays"
         return f"job {name} was {'approved' if before.approved else 'rejected'} by {before.by} before, and that stays"
 
-    async def _log(self, kind: str, said: Said, facts: dict[str, object], reason: str = "") -> None:
+    async def _log(self, kind: str, said: SignalRecord, facts: dict[str, object], reason: str = "") -> None:
         if said.answer in ("woken", "kept"):
             decision = Decision(kind, self.actor, reason, {name: value for name, value in facts.items() if value})
-            await self.store.append([decision.entry(self._asked_ms, said.id, answer=said.answer)])
+            await self.store.append([decision.entry(self._asked_ms, id_bytes(said.id), answer=said.answer)])
 
 
 async def holder(store: Store, key: str, task: str | None = None) -> bytes:
@@ -233,6 +208,6 @@ def _meant(view: JobView, name: str | None) -> Asking:
     )
 
 
-def _asked(view: JobView) -> list[Asked]:
+def _asked(view: JobView) -> list[_Asked]:
     waits = [waiting for waiting in waits_of(view.notes, view.due_at_ms) if waiting.event.startswith(APPROVAL)]
-    return [Asked(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]
+    return [(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]
