@@ -1,6 +1,7 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
 from limpet.core.records.bulk import BulkReport
+from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
@@ -57,10 +58,12 @@ __all__ = [
     "BulkReport",
     "CauseRecord",
     "ChangeRecord",
+    "ClaimRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
     "Explanation",
+    "FailureRecord",
     "FindingRecord",
     "FlowDetail",
     "FlowRecord",

@@ -15,7 +15,7 @@ from limpet.core.jobs.lease import Claimed, Note, Serves
 from limpet.core.jobs.state import State
 from limpet.ops import Agents, Operator
 from limpet.ops.agents import FailKind
-from limpet.ops.shape import claimed_shape
+from limpet.records import ClaimRecord
 from limpet.stores.base import Store
 from tests.ops.making import job, put
 
@@ -253,13 +253,14 @@ async def test_an_agent_gets_the_results_of_parents_where_the_arguments_refer_to
     for _ in range(2):  # claimed, and asked for again with the same key
         claimed = await agents.claim("a1", ANY, key="same")
         assert claimed is not None
-        assert claimed_shape(claimed)["args"] == {"a": {"n": 1}, "all": [{"n": 1}, {"n": 1}]}
+        assert ClaimRecord.of(claimed).to_dict()["args"] == {"a": {"n": 1}, "all": [{"n": 1}, {"n": 1}]}
 
 
 async def test_an_agent_is_told_when_the_results_of_parents_are_too_much(agents: Agents, store: Store) -> None:
     await put(store, job())
     lone = await got(agents)
     heavy = msgspec.structs.replace(lone, args=b'{"a":{"$job":0}}', after=(b"p" * 16,))
-    shape = claimed_shape(heavy)
+    assert not {"meta", "args_error"} & set(ClaimRecord.of(lone).to_dict())
+    shape = ClaimRecord.of(heavy).to_dict()
     assert shape["args"] == {"a": {"$job": 0}}
     assert "store its result elsewhere" in shape["args_error"]

@@ -41,8 +41,8 @@ async def claim_body(
 ) -> int:
     """Lease one job: the most urgent that the agent can do. Exit 8 when there is none."""
     from limpet.core.jobs.lease import Serves
+    from limpet.core.records.claim import ClaimRecord
     from limpet.ops import Agents
-    from limpet.ops.shape import claimed_shape
 
     serves = Serves(_names(queues), _names(tasks), tuple(name for given in capabilities for name in given.split(",")))
     began_s = time.monotonic()
@@ -54,7 +54,7 @@ async def claim_body(
                 terminal.answer({"id": None})
             terminal.say("nothing to claim")
             return NOTHING.exit
-        shape = claimed_shape(claimed, await attempts_of(store, claimed.id))
+        shape = ClaimRecord.of(claimed, await attempts_of(store, claimed.id)).to_dict()
     if terminal.machine:
         terminal.answer(shape)
         return OK.exit
