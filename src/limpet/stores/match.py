@@ -15,7 +15,7 @@ from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import PRIORITIES, Lane, Policy
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import JobView, Term
+from limpet.core.jobs.view import Compare, JobView, Term
 
 Match = Callable[[JobView], bool]
 
@@ -167,9 +167,9 @@ def number_in(term: Term) -> Number:
     return number
 
 
-def argument_compares(args: str, field: str, op: str, value: str) -> bool:
+def argument_compares(args: str, field: str, op: Compare, value: str) -> bool:
     """Whether the number at `args.<path>` stands so to `value`; the SQLite engine calls it from its statements."""
-    return _compares(Term(field, value, op))(_argument(args, field[5:].split(".")))  # type: ignore[arg-type]
+    return _compares(Term(field, value, op))(_argument(args, field[5:].split(".")))
 
 
 def _compares(term: Term) -> Callable[[Any], bool]:
