@@ -160,8 +160,9 @@ async def test_who_asks_much_gets_connections_of_its_own_and_gives_them_back(
         while await pid(pair.here) == there:  # until its own is open
             await ask_much(pair.here)
     pair.here._rate.rest()  # as if an hour had passed
-    assert await pid(pair.here) == there
-    await until(lambda: pair.open() == 1)
+    async with asyncio.timeout(60):
+        while pair.open() > 1:  # one that was still opening is given back by the next call
+            assert await pid(pair.here) == there
 
 
 async def test_who_asks_much_of_a_full_server_goes_on_over_the_one_connection() -> None:
