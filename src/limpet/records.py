@@ -43,6 +43,7 @@ from limpet.core.records.schedule import (
     TickRecord,
 )
 from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
+from limpet.core.records.token import NewToken, TokenRecord
 from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
 from limpet.core.records.worker import WorkerRecord
 
@@ -74,6 +75,7 @@ __all__ = [
     "LeaseAnswer",
     "LimitRecord",
     "MinuteRecord",
+    "NewToken",
     "NextRun",
     "NodeRecord",
     "NoteRecord",
@@ -95,6 +97,7 @@ __all__ = [
     "TaskDetail",
     "TaskRecord",
     "TickRecord",
+    "TokenRecord",
     "WeightChange",
     "WeightRecord",
     "WorkerRecord",

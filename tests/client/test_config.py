@@ -64,8 +64,8 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
         ("ulr = 'sqlite://'", "did you mean 'url'?"),
         ("[worker]\nconcurency = 3", "did you mean 'concurrency'?"),
         ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, queues, succeeded"),
-        ("[server]\nport = 8787", "known: app, namespace, outbox, retention, url, worker"),
-        ("[types.email]\nbreaker = 5", "known: app, namespace, outbox, retention, url, worker"),
+        ("[server]\nprot = 8787", "did you mean 'port'?"),
+        ("[types.email]\nbreaker = 5", "known: app, namespace, outbox, retention, server, url, worker"),
         ("[workers]\nconcurrency = 3", "did you mean 'worker'?"),
     ],
 )
@@ -74,6 +74,41 @@ def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str
     with pytest.raises(InvalidOption) as caught:
         load_config(folder=tmp_path, environ={})
     assert caught.value.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("loopback_role = 'amdin'", "did you mean 'admin'?"),
+        ("loopback_role = ''", "is not a role"),
+        ("port = 70000", "port=70000 is not a port"),
+        ("rate = 'often'", "rate='often' cannot be read"),
+        ("burst = 0", "burst=0: the number must be ≥ 1"),
+        ("allowed_hosts = ['https://limpet.internal']", "without scheme and port"),
+        ("allowed_hosts = ['limpet.internal:8787']", "without scheme and port"),
+        ("allowed_origins = ['https://ops.example.com/']", "without a path"),
+        ("allowed_origins = ['*']", "which is not an origin"),
+    ],
+)
+def test_who_may_use_the_server_is_said_in_a_way_that_makes_sense(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "limpet.toml").write_text(f"[server]\n{text}\n")
+    with pytest.raises(InvalidOption) as caught:
+        load_config(folder=tmp_path, environ={})
+    assert "limpet.toml [server]" in caught.value.message
+    assert words in str(caught.value)
+
+
+def test_the_server_table_has_safe_defaults_and_takes_what_is_said(tmp_path: Path) -> None:
+    (tmp_path / "limpet.toml").write_text("")
+    plain = load_config(folder=tmp_path, environ={}).file.server
+    assert (plain.bind, plain.port, plain.loopback_role) == ("127.0.0.1", 8787, "admin")
+    assert (plain.allowed_hosts, plain.allowed_origins) == ([], [])
+    (tmp_path / "limpet.toml").write_text(
+        "[server]\nbind = '::1'\nport = 0\nloopback_role = 'none'\nrate = '10/m'\nburst = 50\n"
+        "allowed_hosts = ['limpet.internal', '[fe80::1]']\nallowed_origins = ['http://localhost:3000']\n"
+    )
+    said = load_config(folder=tmp_path, environ={}).file.server
+    assert (said.bind, said.loopback_role, said.burst, len(said.allowed_hosts)) == ("::1", "none", 50, 2)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Set up": {
         "migrate": "Create or upgrade the store.",
         "config": "Say which settings are in force, and why.",
+        "tokens": "Access to the HTTP API: create, list, revoke.",
         "completion": "Print a shell completion script.",
     },
 }
@@ -67,6 +68,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "schedules": ("schedules",),
     "hooks": ("hooks",),
     "setup": ("migrate", "config", "completion"),
+    "tokens": ("tokens",),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}
 

@@ -173,6 +173,13 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "migrate": ("limpet migrate", "limpet migrate --url sqlite:///jobs.db --json"),
     "config": ("limpet config", "limpet config --json"),
+    "tokens": ("limpet tokens", "limpet tokens create --role worker --queue mail --expires 90d"),
+    "tokens list": ("limpet tokens", "limpet tokens list --all --jsonl"),
+    "tokens create": (
+        "limpet tokens create --role worker --queue mail --expires 90d",
+        "limpet tokens create --role viewer --name grafana --reason 'the board in the hall' --json",
+    ),
+    "tokens revoke": ("limpet tokens revoke grafana", "limpet tokens revoke limpet_3fA81kQz --reason 'was in a log'"),
     "completion": ('eval "$(limpet completion bash)"', "limpet completion fish"),
 }
 

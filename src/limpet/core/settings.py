@@ -9,9 +9,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from limpet.core.access.role import ROLES
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.retention import keep_of
 from limpet.core.jobs.state import State
+from limpet.core.limits.rate import checked_ceiling, parse_rate
 from limpet.core.tasks.naming import did_you_mean
 
 DEFAULT_URL: Final = "sqlite:///limpet.db"
@@ -57,6 +59,44 @@ class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
         return {name: keep_of(table, what=f"retention.queues.{name}") for name, table in self.queues.items()}
 
 
+class ServerTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The [server] table: where `limpet serve` listens, who needs a token, and how often a token may ask."""
+
+    bind: str = "127.0.0.1"
+    port: int = 8787
+    loopback_role: str = "admin"  # of requests from this machine without a token; "none": they need one, too
+    allowed_hosts: list[str] = []  # names in the Host header beside those of loopback
+    allowed_origins: list[str] = []  # origins of pages elsewhere whose requests from this machine need no token
+    rate: str = "100/s"  # of requests, for each token
+    burst: int | None = None  # requests at once; None: the number of the rate
+
+    def checked(self, where: str) -> ServerTable:
+        """The same; what makes no sense is refused by name."""
+        if self.loopback_role not in (*ROLES, "none"):
+            raise InvalidOption(
+                f"{where}: loopback_role={self.loopback_role!r} is not a role",
+                fix=did_you_mean(self.loopback_role, (*ROLES, "none")),
+            )
+        if not 0 <= self.port <= 65_535:
+            raise InvalidOption(f"{where}: port={self.port} is not a port", fix="write 1 to 65535, or 0 for any")
+        for origin in self.allowed_origins:
+            if not re.fullmatch(r"https?://[^/\s]+", origin):
+                raise InvalidOption(
+                    f"{where}: allowed_origins names {origin!r}, which is not an origin",
+                    fix='write it as browsers do, without a path: "https://ops.example.com"',
+                )
+        for host in self.allowed_hosts:
+            if not re.fullmatch(r"[^/\s:]+|\[[0-9A-Fa-f:.]+\]", host):
+                raise InvalidOption(
+                    f"{where}: allowed_hosts names {host!r}, which is not the name of a host",
+                    fix='write it without scheme and port: "limpet.internal"',
+                )
+        parse_rate(self.rate, what=f"{where}: rate")
+        if self.burst is not None:
+            checked_ceiling(self.burst, what=f"{where}: burst={self.burst!r}")
+        return self
+
+
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One configuration file."""
 
@@ -65,6 +105,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     outbox: str | None = None
     app: str | None = None
     worker: WorkerTable = WorkerTable()
+    server: ServerTable = ServerTable()
     retention: RetentionTable = RetentionTable()
 
 
@@ -78,13 +119,14 @@ class Setting(Struct, frozen=True):
 def parse_settings(table: Mapping[str, object], where: str) -> FileSettings:
     """Read a configuration table; an unknown key or a value of the wrong kind is refused by name."""
     refuse_unknown(table, FileSettings.__struct_fields__, where)
-    for name, kind in (("worker", WorkerTable), ("retention", RetentionTable)):
+    for name, kind in (("worker", WorkerTable), ("server", ServerTable), ("retention", RetentionTable)):
         inner = table.get(name)
         if isinstance(inner, Mapping):
             refuse_unknown(inner, kind.__struct_fields__, f"{where} [{name}]")
     try:
         found = msgspec.convert(table, FileSettings)
         found.retention.of_queues()  # raises, naming what makes no sense
+        found.server.checked(f"{where} [server]")
         return found
     except msgspec.ValidationError as error:
         raise InvalidOption(f"{where}: {error}", fix="see the configuration page of the docs for each key") from error

@@ -60,6 +60,13 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "schedule_exists": Meaning(4, 409, "Schedule exists"),
     "schedule_busy": Meaning(4, 409, "Schedule is busy"),
     "schedule_contended": Meaning(4, 409, "Schedule was changed meanwhile"),
+    # a request over the network is not allowed
+    "access": Meaning(6, 403, "Not allowed"),
+    "token_required": Meaning(6, 401, "Token required"),
+    "token_invalid": Meaning(6, 401, "Token not valid"),
+    "forbidden": Meaning(6, 403, "Role too small"),
+    "out_of_scope": Meaning(6, 403, "Outside the token's queues"),
+    "too_many_requests": Meaning(6, 429, "Too many requests"),
     # the engine is in trouble
     "store": Meaning(1, 500, "Store failed"),
     "store_unreachable": Meaning(5, 503, "Store unreachable"),

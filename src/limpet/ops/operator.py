@@ -65,6 +65,7 @@ from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.tasks import last_minute, task, tasks
+from limpet.ops.tokens import Tokens
 from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import MOST_GATES, gate_of
 from limpet.stores.base import RetryRequest, Store
@@ -86,6 +87,7 @@ class Operator:
         self.actor = checked_text(actor, what="actor")
         self._clock = clock
         self.gates = Gates(store, self.actor, clock)
+        self.tokens = Tokens(store, self.actor, clock)
 
     @property
     def _asked_ms(self) -> int | None:
