@@ -33,7 +33,8 @@ DRIVERS: Final = {
     "fast": {"uvloop"},
     "redis": {"hiredis"},
     "postgres": {"psycopg"},
-    "all": {"uvloop", "hiredis", "psycopg"},
+    "server": {"starlette", "uvicorn"},
+    "all": {"uvloop", "hiredis", "psycopg", "starlette", "uvicorn"},
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-# The package that each engine's driver is, and the extra that installs it.
-_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres"}
+# The packages that extras bring, such as each engine's driver, and the extra that installs each.
+_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres", "starlette": "server", "uvicorn": "server"}
 
 
 def extra_of(error: ImportError, otherwise: str | None = None) -> str | None:
