@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
 from msgspec import Struct
 
-Role = Literal["viewer", "producer", "worker", "operator", "admin"]
-
-# What each role may do besides its own: an operator looks and enqueues, an admin may do everything.
-INCLUDED: Final[dict[Role, frozenset[Role]]] = {
-    "viewer": frozenset({"viewer"}),
-    "producer": frozenset({"producer"}),
-    "worker": frozenset({"worker"}),
-    "operator": frozenset({"viewer", "producer", "operator"}),
-    "admin": frozenset({"viewer", "producer", "worker", "operator", "admin"}),
-}
+from limpet.core.access.role import INCLUDED, Role
 
 
 class Caller(Struct, frozen=True):
     """Who asks, once admitted.
 
-    >>> Caller("token:ci-bot", "producer", frozenset({"mail"})).may("viewer")
+    >>> Caller("token:ci-bot", "producer", frozenset({"mail"})).may("worker")
     False
     """
 

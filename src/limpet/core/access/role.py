@@ -1,4 +1,4 @@
-"""Decides which role may do which kind of action."""
+"""Decides which role may do what: each request asks for one role, and each caller has one."""
 
 from __future__ import annotations
 
@@ -8,34 +8,26 @@ from limpet.core.errors import InvalidOption
 from limpet.core.tasks.naming import did_you_mean
 
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
-Action = Literal["read", "enqueue", "work", "correct", "administer"]
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
-# read: jobs, queues, events, the audit log. enqueue: new jobs. work: claim jobs and end them. correct: cancel, retry,
-# edit, pause, limits, schedules, dead letters. administer: tokens, repair, and whatever shows or moves a whole store.
-MATRIX: Final[dict[Role, frozenset[Action]]] = {
-    "viewer": frozenset({"read"}),
-    "producer": frozenset({"read", "enqueue"}),
-    "worker": frozenset({"read", "work"}),
-    "operator": frozenset({"read", "enqueue", "work", "correct"}),
-    "admin": frozenset(ACTIONS),
+# What requests of a role are about.
+ABOUT: Final[dict[Role, str]] = {
+    "viewer": "look: jobs, queues, events, the audit log",
+    "producer": "enqueue jobs",
+    "worker": "claim jobs and end them",
+    "operator": "correct: cancel, retry, edit, pause, limits, schedules, dead letters",
+    "admin": "whatever shows, moves or mends the whole store, and tokens",
 }
 
-
-def may(role: Role, action: Action) -> bool:
-    """Whether the role allows the action.
-
-    >>> may("operator", "enqueue"), may("producer", "work")
-    (True, False)
-    """
-    return action in MATRIX[role]
-
-
-def least_role(action: Action) -> Role:
-    """The first role that allows the action: the one to ask for."""
-    return next(role for role in ROLES if may(role, action))
+# Of which roles a caller may make requests. A producer does not claim, and a worker does not enqueue.
+INCLUDED: Final[dict[Role, frozenset[Role]]] = {
+    "viewer": frozenset({"viewer"}),
+    "producer": frozenset({"viewer", "producer"}),
+    "worker": frozenset({"viewer", "worker"}),
+    "operator": frozenset({"viewer", "producer", "worker", "operator"}),
+    "admin": frozenset(ROLES),
+}
 
 
 def checked_role(value: str, *, what: str = "role") -> Role:
