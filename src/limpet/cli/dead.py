@@ -1,4 +1,4 @@
-"""Commands about the dead-letter queue: list, show, causes, retry, edit, discard."""
+"""Commands about the dead-letter queue: list, show, retry, edit, discard, and those about causes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from limpet.cli.bulk import is_query, run_action, words_to_which
+from limpet.cli.causes import CAUSE_COMMANDS
 from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, instant, since_option
+from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
-from limpet.core.text.duration import ago_ms, text_of_ms
 
 
 @click.group(cls=Listing)
@@ -44,22 +44,6 @@ async def list_body(
     terminal.table("dead_jobs", JOB_COLUMNS, rows, page.jobs)
     if page.cursor:
         terminal.say(f"more: --cursor {page.cursor}")
-
-
-@click.option("--queue", metavar="NAME", help="Only this queue.")
-@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Causes at most.")
-@since_option("Causes that killed a job")
-async def causes_body(terminal: Terminal, queue: str | None, limit: int, since: str | None) -> None:
-    """Dead jobs grouped by what killed them, most frequent first."""
-    async with terminal.operator() as operator:
-        begin_ms = await instant(operator.store, since)
-        causes, now_ms = await operator.causes(queue, limit=limit, since_ms=begin_ms), operator.now_ms()
-    columns = ("count", "cause", "task", "error", "message", "last", "sample")
-    rows = []
-    for one in causes:
-        last = f"{text_of_ms(ago_ms(one.last_at, now_ms))} ago"
-        rows.append((one.count, one.cause, one.task, one.error, one.message, last, one.sample))
-    terminal.table("causes", columns, rows, causes)
 
 
 def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
@@ -97,7 +81,8 @@ async def discard_body(
 
 dead.add_command(command("list", lists=True, cls=Asking)(list_body))
 dead.add_command(job, "show")
-dead.add_command(command("causes", lists=True)(causes_body))
+for each in CAUSE_COMMANDS:
+    dead.add_command(each)
 dead.add_command(command("retry", cls=Asking)(dead_retry_body))
 dead.add_command(edit)
 dead.add_command(command("discard", cls=Asking)(discard_body))

@@ -104,7 +104,33 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "dead": ("limpet dead causes", "limpet dead retry error:Timeout --yes --reason 'it is back'"),
     "dead list": ("limpet dead queue:mail", "limpet dead list error:Timeout --limit 10 --jsonl"),
     "dead show": ("limpet dead show 4d1c", "limpet dead show 4d1c --full"),
-    "dead causes": ("limpet dead causes", "limpet dead causes --queue mail --json"),
+    "dead causes": ("limpet dead causes", "limpet dead causes --status open --status regressed --hours"),
+    "dead cause": ("limpet dead cause 9f2c41", "limpet dead cause timeout --queue mail --json"),
+    "dead acknowledge": (
+        "limpet dead acknowledge 9f2c41",
+        "limpet dead acknowledge timeout --queue mail --reason 'the provider is told' --json",
+    ),
+    "dead snooze": (
+        "limpet dead snooze 9f2c41 2h --reason 'they are back at noon'",
+        "limpet dead snooze timeout 2099-11-19T08:00Z --queue mail",
+    ),
+    "dead resolve": (
+        "limpet dead resolve 9f2c41 --reason 'fixed in 1.4'",
+        "limpet dead resolve timeout --task mail.send --dry-run",
+    ),
+    "dead reopen": ("limpet dead reopen 9f2c41", "limpet dead reopen timeout --queue mail --reason 'not fixed' --json"),
+    "dead assign": (
+        "limpet dead assign 9f2c41 ada --reason 'her service'",
+        "limpet dead assign timeout --queue mail --none",
+    ),
+    "dead note": (
+        "limpet dead note 9f2c41 'see ticket 7'",
+        "limpet dead note timeout 'the provider was told' --queue mail --json",
+    ),
+    "dead escalate": (
+        "limpet dead escalate 9f2c41 --to 'network team' --reason 'since noon'",
+        "limpet dead escalate timeout --queue mail --to ada --if-version 0",
+    ),
     "dead retry": (
         "limpet dead retry error:Timeout --dry-run",
         "limpet dead retry --all --yes --reason 'the provider is back'",

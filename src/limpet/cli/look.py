@@ -136,7 +136,7 @@ def _shown(args: dict[str, object], name: str) -> str:
 
 def _thing(data: dict[str, str]) -> str:
     """What an entry is about when it is not about one job."""
-    return data.get("key") or data.get("queue") or data.get("flow") or data.get("schedule") or data.get("name") or ""
+    return data.get("key") or data.get("cause") or data.get("queue") or data.get("flow") or data.get("schedule") or data.get("name") or ""
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Show only warnings and errors.")

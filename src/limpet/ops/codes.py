@@ -42,6 +42,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "not_serialisable": Meaning(2, 422, "Not serialisable"),
     "cycle_found": Meaning(2, 422, "Jobs wait for each other"),
     "ambiguous_id": Meaning(2, 422, "More than one id fits"),
+    "several_causes": Meaning(2, 422, "More than one cause fits"),
     "several_jobs": Meaning(2, 422, "More than one job fits"),
     # what is named does not exist
     "job_not_found": Meaning(3, 404, "No such job"),
@@ -59,6 +60,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "schedule_declared": Meaning(1, 409, "Schedule is declared in code"),
     "schedule_exists": Meaning(4, 409, "Schedule exists"),
     "schedule_busy": Meaning(4, 409, "Schedule is busy"),
+    "cause_changed": Meaning(4, 409, "Cause was changed meanwhile"),
     "schedule_contended": Meaning(4, 409, "Schedule was changed meanwhile"),
     # a request over the network is not allowed
     "access": Meaning(6, 403, "Not allowed"),

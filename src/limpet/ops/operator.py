@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from limpet.core.flows.steps import SLEEP, waits_of
 from limpet.core.gate import Gate
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.retention import Keep
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import (
@@ -22,11 +19,12 @@ from limpet.core.jobs.view import (
     QueueView,
 )
 from limpet.core.records.bulk import BulkReport
+from limpet.core.records.cause import CauseRecord
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
 from limpet.core.records.limit import BreakerPage, BreakerRecord, ChangeRecord, LimitRecord
-from limpet.core.records.log import AuditRecord, CauseRecord, EventRecord, FindingRecord, RepairReport
+from limpet.core.records.log import AuditRecord, EventRecord, FindingRecord, RepairReport
 from limpet.core.records.queue import (
     QueueRecord,
     RetentionChange,
@@ -41,7 +39,9 @@ from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
+from limpet.ops.causes import facts_of
 from limpet.ops.declared import declared_gates, declared_queues, task_names
+from limpet.ops.desk import Desk
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
@@ -63,16 +63,13 @@ from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
+from limpet.ops.retry import DEAD, Retry, retried_states
 from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.tokens import Tokens
 from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import MOST_GATES, gate_of
-from limpet.stores.base import RetryRequest, Store
-
-_RETRYABLE = frozenset({State.dead, State.scheduled})
-_DEAD = frozenset({State.dead})
-MOST_CAUSES = 10_000  # that a store keeps apart
+from limpet.stores.base import Store
 
 
 class Operator:
@@ -88,6 +85,7 @@ class Operator:
         self._clock = clock
         self.gates = Gates(store, self.actor, clock)
         self.tokens = Tokens(store, self.actor, clock)
+        self.desk = Desk(store, self.actor, clock)
 
     @property
     def _asked_ms(self) -> int | None:
@@ -136,9 +134,7 @@ class Operator:
 
     async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseRecord]:
         """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
-        queue = None if queue is None else checked_text(queue, what="queue")
-        found = await self.store.causes(queue, MOST_CAUSES if since_ms else limit)
-        return [CauseRecord.of(cause) for cause in found if cause.last_at_ms >= since_ms][:limit]
+        return await self.desk.causes(queue, limit=limit, since_ms=since_ms)
 
     async def queues(self) -> list[QueueRecord]:
         """Every queue: queues with jobs now or before, and queues of live workers."""
@@ -278,50 +274,23 @@ class Operator:
         no state means dead jobs; `state:scheduled` starts those now, and ends their sleep if they are asleep.
         """
         edit = Edit(args, patch)
-        refused: list[bytes] = []
-
-        async def act(ids: Sequence[bytes]) -> Sequence[str]:
-            words = await answered(ids)
-            refused.extend(id for id, word in zip(ids, words, strict=True) if word == "unique_held")
-            return words
-
-        async def answered(ids: Sequence[bytes]) -> Sequence[str]:
-            if not edit:
-                plain = not forget and not delay_ms
-                woken = await self._roused(ids) if plain and State.scheduled in states else frozenset()
-                request = RetryRequest(
-                    tuple(id for id in ids if id not in woken), delay_ms, None, self.actor, reason, tuple(forget)
-                )
-                retried = iter(await self.store.retry(request, now_ms=self._asked_ms) if request.ids else ())
-                return ["retried" if id in woken else next(retried) for id in ids]
-            words: list[str] = []
-            for view in await self.store.get(ids):
-                if view is None:
-                    words.append("gone")
-                    continue
-                changes[view.id] = edit.changes(view)
-                request = RetryRequest((view.id,), delay_ms, edit.of(view).args, self.actor, reason, tuple(forget))
-                words.extend(await self.store.retry(request, now_ms=self._asked_ms))
-            return words
-
-        changes: dict[bytes, dict[str, object]] = {}
         which = parse_query(which) if isinstance(which, str) else which
-        states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
         if forget and not isinstance(which, Query):
             await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
+        retry = Retry(self.store, self.actor, reason, edit, delay_ms, tuple(forget), self._asked_ms)
         decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
         report = await self._bulk(
             decision,
             which,
-            states,
-            act,
+            retried_states(which),
+            retry.act,
             frozenset({"retried"}),
             dry_run=dry_run,
             progress=progress,
             edit=edit,
-            facts=lambda id: changes.pop(id, {}),
+            facts=retry.facts,
         )
-        return replace(report, holders=await key_holders(self.store, refused)) if refused else report
+        return replace(report, holders=await key_holders(self.store, retry.refused)) if retry.refused else report
 
     async def rerun(
         self,
@@ -361,26 +330,24 @@ class Operator:
         async def act(ids: Sequence[bytes]) -> Sequence[str]:
             views = await self.store.get(ids)
             dead = [view.id for view in views if view is not None and view.state is State.dead]
+            causes.update({view.id: facts_of(view) for view in views if view is not None})
             await self.store.discard(dead, now_ms=self._asked_ms)
             left = {view.id for view in await self.store.get(dead) if view is not None}
             gone = set(dead) - left
             return ["discarded" if id in gone else "not_dead" for id in ids]
 
+        causes: dict[bytes, dict[str, object]] = {}
         decision = self._decision("job.discard", reason, which)
         return await self._bulk(
-            decision, which, _DEAD, act, frozenset({"discarded"}), dry_run=dry_run, progress=progress
+            decision,
+            which,
+            DEAD,
+            act,
+            frozenset({"discarded"}),
+            dry_run=dry_run,
+            progress=progress,
+            facts=lambda id: causes.pop(id, {}),
         )
-
-    async def _roused(self, ids: Sequence[bytes]) -> frozenset[bytes]:
-        """Those of the jobs that were asleep in a step, and are not any more: run by itself, each would sleep on."""
-        asleep: list[Signal] = []
-        for view in await self.store.get(ids):
-            if view is not None and view.state is State.scheduled:
-                events = [waiting.event for waiting in waits_of(view.notes, view.due_at_ms)]
-                value = msgspec.json.encode({"by": self.actor})
-                asleep += [Signal(view.id, event, value) for event in events if event.startswith(SLEEP)]
-        answers = await self.store.signal(asleep, now_ms=self._asked_ms) if asleep else []
-        return frozenset(one.id for one, answer in zip(asleep, answers, strict=True) if answer == "woken")
 
     async def _bulk(
         self,

@@ -1,4 +1,4 @@
-"""Decides what --since means: so long ago, or an instant; a job's enqueue or its end is compared with it."""
+"""Decides what instants in text mean, such as --since: so long ago, or an instant, which is compared with a job's."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ async def since_ms(store: Store, text: str) -> int:
         return now_ms - to_ms(text, what="since")
     except InvalidOption:
         pass
+    return instant_ms(moment_of(text, "write --since 1h, or --since 2026-11-19T08:00Z"), what="since")
+
+
+def moment_of(text: str, fix: str) -> datetime:
+    """The instant in `text`; one without a time zone is refused, since it could be any."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidOption(
-            f"{text!r} is neither a duration nor an instant", fix="write --since 1h, or --since 2026-11-19T08:00Z"
-        ) from None
+        raise InvalidOption(f"{text!r} is neither a duration nor an instant", fix=fix) from None
     if moment.tzinfo is None:
-        raise InvalidOption(f"{text!r} has no time zone", fix="write --since 2026-11-19T08:00Z, or 08:00+01:00")
-    return instant_ms(moment, what="since")
+        raise InvalidOption(f"{text!r} has no time zone", fix=fix.replace("08:00Z", "08:00Z, or 08:00+01:00"))
+    return moment
 
 
 async def narrowed(store: Store, query: Query, field: str, since: str | None) -> Query:

@@ -90,6 +90,23 @@ class TestDeadLetters:
         assert {one.cause for one in await bench.store.causes("a")} == {"one", "two"}
         assert len(await bench.store.causes(limit=2)) == 2
 
+    async def test_the_last_death_of_a_cause_is_told_whatever_has_left_it(self, bench: Bench) -> None:
+        """A cause that was called resolved is known to be back by its last death."""
+        ids = [await bench.add(task="send") for _ in range(2)]
+        await dead(bench, ids[0])
+        bench.clock.advance(1_000)
+        await dead(bench, ids[1], message="again")
+        second_ms = bench.clock.now_ms
+        await bench.retry(ids[1])
+        (cause,) = await bench.store.causes()
+        assert (cause.count, cause.last_at_ms) == (1, second_ms)
+        await bench.store.discard([ids[0]], now_ms=bench.clock.now_ms)
+        assert await bench.store.causes() == []
+        bench.clock.advance(1_000)
+        await dead(bench, ids[1], message="and again")
+        (cause,) = await bench.store.causes()
+        assert (cause.count, cause.last_at_ms, cause.message) == (1, second_ms + 1_000, "and again")
+
     async def test_a_cause_shrinks_as_its_jobs_leave(self, bench: Bench) -> None:
         ids = [await bench.add(task=f"t{n}") for n in range(3)]
         for id in ids:

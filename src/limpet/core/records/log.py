@@ -1,4 +1,4 @@
-"""Decides what of the logs is public: events, the audit log, causes of death, and what a check finds."""
+"""Decides what of the logs is public: events, the audit log, and what a check finds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from limpet.core.jobs import repair
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.view import CauseView, Entry, Finding
+from limpet.core.jobs.view import Entry, Finding
 from limpet.core.records.record import Record, content, moment
 from limpet.core.text.event_text import event_text, facts_of
 
@@ -66,35 +66,6 @@ class AuditRecord(Record, frozen=True, kw_only=True):
             job=None if entry.job is None else id_text(entry.job),
             reason=entry.reason or None,
             data=content(entry.data),
-        )
-
-
-class CauseRecord(Record, frozen=True, kw_only=True):
-    """Dead jobs of one origin."""
-
-    cause: str
-    count: int
-    error: str
-    message: str
-    task: str
-    queue: str
-    first_at: datetime
-    last_at: datetime
-    sample: str  # the id of one of them
-
-    @classmethod
-    def of(cls, view: CauseView) -> CauseRecord:
-        """The public face of a cause."""
-        return cls(
-            cause=view.cause,
-            count=view.count,
-            error=view.type,
-            message=view.message,
-            task=view.task,
-            queue=view.queue,
-            first_at=moment(view.first_at_ms),
-            last_at=moment(view.last_at_ms),
-            sample=id_text(view.sample),
         )
 
 

@@ -40,8 +40,8 @@ def facts_of(entry: Entry) -> dict[str, Any]:
 
 
 def is_alarming(entry: Entry) -> bool:
-    """Whether a person should look: money runs out, or a breaker opened."""
-    return entry.kind.startswith("budget.") or entry.kind == "breaker.opened"
+    """Whether a person should look: money runs out, a breaker opened, or a cause of dead jobs was escalated."""
+    return entry.kind.startswith("budget.") or entry.kind in ("breaker.opened", "cause.escalated")
 
 
 def event_text(entry: Entry) -> str:
@@ -54,6 +54,13 @@ def event_text(entry: Entry) -> str:
         facts = msgspec.json.decode(entry.data, type=_Facts)
     except msgspec.MsgspecError:
         return entry.kind
+    if entry.kind == "cause.escalated":
+        why = f": {entry.reason}" if entry.reason else ""
+        jobs = f"{facts.jobs:,} dead job{'' if facts.jobs == 1 else 's'}"
+        return (
+            f"{entry.actor} escalated {facts.error or facts.cause} of {facts.task} in {facts.queue} ({jobs}) "
+            f"to {facts.assignee}{why}"
+        )
     kind, _, name = facts.gate.partition(":")
     unit, period, base = base_of(name)
     until = "it is reset" if facts.until_ms >= FOREVER_MS else iso(facts.until_ms)
@@ -96,3 +103,9 @@ class _Facts(msgspec.Struct):
     cap: int = 0
     wants: int = 0
     pace: int = 0
+    cause: str = ""
+    error: str = ""
+    task: str = ""
+    queue: str = ""
+    jobs: int = 0
+    assignee: str = ""
