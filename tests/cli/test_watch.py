@@ -30,7 +30,7 @@ WITHIN_S = 60.0
 ROWS, COLUMNS = 24, 80
 LISTS = (
     *("jobs", "queues", "workers", "flows", "dead", "dead causes", "limits", "limits history", "breakers"),
-    *("breakers history", "schedules", "schedules next", "approvals", "stats", "events", "audit"),
+    *("breakers history", "schedules", "schedules next", "approvals", "tokens", "stats", "events", "audit"),
     *("queues retention", "queues weights", "doctor", "tasks", "hooks"),
 )
 # The first terminal that the leader of a new session opens is the one whose Ctrl-C it hears.
