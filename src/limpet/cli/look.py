@@ -16,6 +16,7 @@ from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
 _NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "tenant_depth", "adaptive", "weight")
+_THINGS: Final = ("key", "cause", "queue", "flow", "schedule", "name")  # what an entry may be about
 _LONGEST: Final = 60  # characters of an argument that a person changed
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -136,7 +137,7 @@ def _shown(args: dict[str, object], name: str) -> str:
 
 def _thing(data: dict[str, str]) -> str:
     """What an entry is about when it is not about one job."""
-    return data.get("key") or data.get("cause") or data.get("queue") or data.get("flow") or data.get("schedule") or data.get("name") or ""
+    return next((data[name] for name in _THINGS if data.get(name)), "")
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Show only warnings and errors.")
