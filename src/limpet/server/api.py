@@ -23,6 +23,7 @@ from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
 from limpet.server.known_tokens import KnownTokens
+from limpet.server.lending import Lending
 from limpet.server.log import server_log
 from limpet.server.problem import problem_response
 from limpet.server.refusal import NoSuchRoute
@@ -58,6 +59,7 @@ class Api:
         self.tokens = KnownTokens(app.store)
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
+        self.lending = Lending(app.store, self.settings.waiting)
         self._started = False
         self._router = Router(
             [Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()],
@@ -78,6 +80,7 @@ class Api:
         """End streams and long polls, and wait for what is still being written. The app stays open: it is yours."""
         self.closing.set()
         self._started = False
+        await self.lending.close()
         await self.refused.close()
 
     @asynccontextmanager

@@ -18,6 +18,7 @@ from limpet.stores.base import Store
 
 if TYPE_CHECKING:
     from limpet.app import Limpet
+    from limpet.server.lending import Lending
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -38,6 +39,7 @@ class Call(Generic[Q, B]):
     query: Q
     body: B
     request: Request
+    lending: Lending
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
 
     @cached_property
@@ -62,8 +64,8 @@ class Call(Generic[Q, B]):
 
     @cached_property
     def agents(self) -> Agents:
-        """The verbs of agents and workers."""
-        return Agents(self.store)
+        """The verbs of agents and workers; they keep to the caller's queues by themselves."""
+        return self.lending.agents(self.caller)
 
     async def gone(self) -> None:
         """Return when the client has gone; the body must have been read, which it is before a handler runs."""

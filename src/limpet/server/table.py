@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from limpet.server.route import Route
-from limpet.server.routes import health, jobs, queues, stats
+from limpet.server.routes import health, jobs, leases, queues, stats
 
 ROUTES: Final[tuple[Route, ...]] = (
     *jobs.ROUTES,
+    *leases.ROUTES,
     *queues.ROUTES,
     *stats.ROUTES,
     *health.ROUTES,
