@@ -20,6 +20,7 @@ from limpet.ops.agent_endings import Completed, Failed, Released
 from limpet.records import ClaimRecord
 from limpet.stores.base import Store
 from tests.contract.harnesses import HARNESSES, SHARED
+from tests.ops.between import Between
 from tests.ops.making import claim, job, put
 from tests.ops.whole import whole
 
@@ -40,28 +41,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     harness = HARNESSES[request.param](tmp_path)
     yield await harness.open()
     await harness.close()
-
-
-class Between:
-    """A store to which something happens right before the first call of some verbs: another process was faster."""
-
-    def __init__(self, store: Store, verbs: set[str], act: Callable[[], Awaitable[object]]) -> None:
-        self._store = store
-        self._verbs = verbs
-        self._act: Callable[[], Awaitable[object]] | None = act
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name not in self._verbs:
-            return found
-
-        async def after(*given: Any, **named: Any) -> Any:
-            act, self._act = self._act, None
-            if act is not None:
-                await act()
-            return await found(*given, **named)
-
-        return after
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -49,6 +49,9 @@ class AgentClaim:
         finally:
             if not jobs:
                 await self._leave()
+        if jobs and self._asked.over.is_set():
+            await self._sessions.leave(self._asked.session)
+            return ()
         if jobs:
             await self._beat(self._asked.lease_ms)
         return jobs
