@@ -4,7 +4,7 @@ from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
 from limpet.core.records.lease import LeaseAnswer
@@ -21,6 +21,7 @@ from limpet.core.records.log import (
     DifferenceRecord,
     EventRecord,
     FindingRecord,
+    JobHistory,
     RepairReport,
 )
 from limpet.core.records.queue import (
@@ -67,9 +68,11 @@ __all__ = [
     "FailureRecord",
     "FindingRecord",
     "FlowDetail",
+    "FlowPage",
     "FlowRecord",
     "HookRecord",
     "JobDetail",
+    "JobHistory",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",

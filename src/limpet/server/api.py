@@ -19,6 +19,7 @@ from limpet.config import load_config
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
+from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
@@ -127,7 +128,8 @@ class Api:
 
     def store_of(self, caller: Caller) -> Store:
         """The store as the caller sees it."""
-        return self.app.store
+        store = self.app.store
+        return store if caller.queues is None else ScopedStore(store, caller.queues)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def refuse(request: Request) -> Response:

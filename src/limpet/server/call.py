@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from limpet.core.jobs.job import Enqueued
 from limpet.ops import Agents, Flows, Operator, Schedules, Waits
+from limpet.ops.since import since_ms
 from limpet.server.caller import Caller
 from limpet.stores.base import Store
 
@@ -64,6 +65,10 @@ class Call(Generic[Q, B]):
     def agents(self) -> Agents:
         """The verbs of agents and workers."""
         return Agents(self.store)
+
+    async def since_ms(self, text: str | None) -> int:
+        """The instant that a parameter names; 0 without one."""
+        return 0 if text is None else await since_ms(self.store, text)
 
     async def gone(self) -> None:
         """Return when the client has gone; the body must have been read, which it is before a handler runs."""
