@@ -1,7 +1,7 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
 from limpet.core.records.bulk import BulkReport
-from limpet.core.records.cause import CauseKey, CauseRecord
+from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
@@ -59,7 +59,6 @@ __all__ = [
     "BudgetRecord",
     "BulkReport",
     "CauseDecisions",
-    "CauseKey",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
