@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal
 
 from limpet.core.jobs.view import Entry
@@ -11,8 +11,10 @@ from limpet.core.text.event_text import facts_of
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 
-LOOKED_AT: Final = 10_000  # lines of each log that are looked at for one job
-LOGS: Final[tuple[Literal["audit", "event"], ...]] = ("audit", "event")
+Log = Literal["audit", "event"]
+
+LOGS: Final[tuple[Log, ...]] = ("audit", "event")
+LOOKED_AT: Final = 10  # pages of each log that are looked at for one job
 _PAGE: Final = 1_000
 
 
@@ -21,22 +23,29 @@ async def latest(
     limit: int,
     wanted: Callable[[Entry], bool] = lambda entry: True,
     *,
-    log: Literal["audit", "event"] = "event",
+    log: Log = "event",
     since_ms: int = 0,
-    most: int | None = None,
 ) -> list[Entry]:
-    """The newest lines of a log that are wanted, oldest first; none from before `since_ms`, nor beyond the `most`."""
+    """The newest lines of a log that are wanted, oldest first; none from before `since_ms`."""
     found: list[Entry] = []
-    until = await last_seq(store, log)
-    end = 0 if most is None else until - most
-    while until > max(0, end) and len(found) < limit:
-        after = max(0, until - _PAGE)
-        page = [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
+    async for page in pages_back(store, log):
         found = [entry for entry in page if entry.at_ms >= since_ms and wanted(entry)] + found
-        if page and page[0].at_ms < since_ms:
+        if len(found) >= limit or (page and page[0].at_ms < since_ms):
             break
-        until = after
     return found[-limit:]
+
+
+async def pages_back(store: Store, log: Log, before: int | None = None) -> AsyncIterator[list[Entry]]:
+    """A log page by page, the newest page first, each oldest first; with `before` only lines before that seq.
+
+    New lines do not move what is read. Lines that were pruned are not asked for.
+    """
+    oldest, last = await store.read(log, limit=1), await last_seq(store, log)
+    until = last if before is None else min(last, before - 1)
+    while oldest and until >= oldest[0].seq:
+        after = max(0, until - _PAGE)
+        yield [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
+        until = after
 
 
 def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:
@@ -45,12 +54,18 @@ def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] 
 
 
 async def history(store: Store, id: bytes) -> JobHistory:
-    """What the logs say of one job; logs have no index of jobs, so their newest lines are looked at."""
-    audit, events = [
-        await latest(store, LOOKED_AT, lambda entry: entry.job == id, log=log, most=LOOKED_AT) for log in LOGS
-    ]
+    """What the logs say of one job; logs have no index of jobs, so their newest pages are looked at."""
+    complete, found = True, dict[Log, list[Entry]]()
+    for log in LOGS:
+        found[log], pages = [], 0
+        async for page in pages_back(store, log):
+            if pages == LOOKED_AT:
+                complete = False
+                break
+            found[log] = [entry for entry in page if entry.job == id] + found[log]
+            pages += 1
     return JobHistory(
-        audit=tuple(map(AuditRecord.of, audit)),
-        events=tuple(map(EventRecord.of, events)),
-        complete=max([await last_seq(store, log) for log in LOGS]) <= LOOKED_AT,
+        audit=tuple(map(AuditRecord.of, found["audit"])),
+        events=tuple(map(EventRecord.of, found["event"])),
+        complete=complete,
     )
