@@ -23,6 +23,7 @@ from limpet.core.records.log import (
     FindingRecord,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -80,8 +81,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -90,6 +93,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",
