@@ -111,7 +111,7 @@ class Operations:
 
         It acts on the jobs that match now and still do when it comes to them; jobs that are enqueued or end after this
         instant are left alone. `per_second`: the most jobs a second. `sample`: pause after that number, until a
-        person continues. `stop_after`: pause when that number has died again. The same `id` again is the same operation.
+        person continues. `stop_after`: pause when that number died again. The same `id` again is the same operation.
         """
         operation = await self._made(verb, which, reason, id, options)
         if operation.how.forget and operation.chosen:
