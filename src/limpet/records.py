@@ -3,6 +3,7 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
+from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
@@ -58,9 +59,12 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
+    "CauseDecisions",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
+    "DecisionLog",
+    "DecisionRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
