@@ -289,11 +289,15 @@ class OperationRun:
         """Write a change over whatever people say meanwhile; Taken when another process runs it."""
         now_ms = await self.now_ms()
 
-        def mine(one: Operation) -> Operation | None:
-            return change(one).held(self._runner, now_ms) if one.runner == self._runner else None
+        def mine(one: Operation) -> Operation:
+            if one.runner != self._runner:
+                raise Taken
+            changed = change(one)
+            works = changed.state == "running" or changed.chunk is not None
+            return changed.held(self._runner, now_ms) if works else changed.released()
 
         kept = await self._shelf.change(self._kept, mine)
-        if kept is None or kept.operation.runner != self._runner:
+        if kept is None:
             raise Taken
         self._kept, self._wrote_ms = kept, now_ms
 
