@@ -7,7 +7,16 @@ from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRe
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.job import (
+    AttemptRecord,
+    EnqueuedRecord,
+    JobDetail,
+    JobPage,
+    JobRecord,
+    NoteRecord,
+    Progress,
+    StepRecord,
+)
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
@@ -25,6 +34,7 @@ from limpet.core.records.log import (
     JobHistory,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -66,6 +76,7 @@ __all__ = [
     "DecisionLog",
     "DecisionRecord",
     "DifferenceRecord",
+    "EnqueuedRecord",
     "EventRecord",
     "EverRecord",
     "Explanation",
@@ -86,8 +97,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -96,6 +109,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

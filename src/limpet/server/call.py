@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.requests import Request
 
+from limpet.client.client import Client
 from limpet.core.jobs.job import Enqueued
 from limpet.ops import Agents, Flows, Operator, Schedules, Waits
 from limpet.ops.since import since_ms
@@ -45,6 +46,11 @@ class Call(Generic[Q, B]):
     def operator(self) -> Operator:
         """Asks and corrects."""
         return Operator(self.store, self.caller.name)
+
+    @property
+    def client(self) -> Client:
+        """Asks for jobs."""
+        return self.app.client_on(self.store)
 
     @cached_property
     def flows(self) -> Flows:
