@@ -29,6 +29,7 @@ class Half:
     dead: str
     asking: str
     flow: str
+    operation: str
 
 
 def declared(store: Store) -> Limpet:
@@ -80,7 +81,8 @@ async def _half(store: Store, app: Limpet, queue: str) -> Half:
     schedules = Schedules(store, f"{word}.person", handle=lambda answer, task: answer)
     await schedules.add(Every("2h"), f"{word}.task", name=f"{word}.second", reason=f"{word}.reason")
     await operator.cancel([handle.id], reason=f"{word}.reason")
-    return Half(handle.id, id_text(dead), id_text(waiting), whole.id)
+    began = await operator.operations.start("discard", f"queue:{queue} tag:{word}.none", reason=f"{word}.reason")
+    return Half(handle.id, id_text(dead), id_text(waiting), whole.id, began.id)
 
 
 async def _bury(store: Store, one: Job, word: str, serves: Serves) -> bytes:
@@ -98,6 +100,9 @@ def path_of(path: str, half: Half, word: str) -> str:
         "/flows/{id}": half.flow,
         "/dead/causes/{cause}": f"cause-{word}",
         "/queues/{name}": word if word == "mail" else f"{SECRET}.queue",
+        "/weights/{name}": "queue:mail" if word == "mail" else f"queue:{SECRET}.queue",
+        "/retention/{queue}": "mail" if word == "mail" else f"{SECRET}.queue",
+        "/operations/{id}": half.operation,
         "/tasks/{name}": f"{word}.task",
         "/schedules/{name}": f"{word}.schedule",
         "/limits/{key}": f"{word}.limit",
