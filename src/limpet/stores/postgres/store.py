@@ -26,8 +26,19 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import (
+    NOTHING_SPENT,
+    CancelAnswer,
+    Features,
+    Hear,
+    Plan,
+    RetryAnswer,
+    RetryRequest,
+    SignalAnswer,
+)
+from limpet.stores.offers import cancelled, claimed, enqueued, expired, relayed, retried, settled, signalled, tells
 from limpet.stores.postgres import (
+    broadcast,
     check,
     claim,
     controls,
@@ -122,6 +133,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
 
     # -- producers
 
+    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -134,6 +146,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     ) -> list[Enqueued]:
         return await enqueue.enqueue_on(self.schema, self._name_of, conn, jobs, rules, now_ms)
 
+    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -155,6 +168,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         # Wherever it sleeps, it is told here: the receiver of the loop that beats listens while the session lives.
         address = await self._receivers.here().subscribe(beat.session)
         pulse = await sessions.beat(client, beat, address, now_ms)
+        self.offers.heard(pulse.listened)
         before, self._name = self._name, pulse.store
         if before not in (None, pulse.store):
             self._receivers.here().resubscribe()  # a schema that was created again has another channel
@@ -165,6 +179,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         self._waiters.forget(session.encode())
         self._keeping.pop(session, None)
 
+    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         client = await self._client()
         self._waiters.expect(request.session.encode())
@@ -174,6 +189,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         await bury(self, request, unreadable, now_ms)
         return answer
 
+    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -196,19 +212,23 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def held(self, session: str) -> list[Held]:
         return await sessions.held(await self._client(), session)
 
+    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await sessions.expire(await self._client(), limit, now_ms)
 
     # -- people and handles
 
+    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await operate.cancel(await self._client(), ids, reason, force, now_ms)
 
+    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(await self._client(), request, now_ms)
 
+    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await operate.signal(await self._client(), signals, now_ms)
 
@@ -283,3 +303,11 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
 
     async def check(self) -> list[Finding]:
         return await check.findings(await self._client())
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await broadcast.publish(await self._client(), self.schema, message)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return await broadcast.subscribe(self.url, self.schema, hear)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from limpet.core.endings.transition import Settled, Transition
@@ -26,8 +26,10 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.offers import cancelled, claimed, enqueued, expired, relayed, retried, settled, signalled, tells
 from limpet.stores.redis import (
+    broadcast,
     check,
     claim,
     controls,
@@ -69,6 +71,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         )
         super().__init__(namespace, features, lambda: Client(url, tag), lambda: WakeupReceiver(url, tag, self._waiters))
         self.url = url
+        self._tag = tag
         self._key = meta_key(tag)
         self._definitions = DefinitionCache(self._key)
 
@@ -86,6 +89,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     # -- producers
 
+    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -93,6 +97,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         self.identity = identity or self.identity
         return answers
 
+    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -110,12 +115,15 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         receiver = self._receivers.here()
         self._waiters.expect(beat.session.encode())
-        return await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
+        pulse = await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
+        self.offers.heard(pulse.listened)
+        return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(self._client, self._key, session, now_ms)
         self._waiters.forget(session.encode())
 
+    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         receiver = self._receivers.here()
         self._waiters.expect(request.session.encode())
@@ -127,6 +135,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         await bury(self, request, unreadable, now_ms)
         return answer
 
+    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -144,6 +153,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def held(self, session: str) -> list[Held]:
         return await sessions.held(self._client, self._key, session)
 
+    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await sessions.expire(self._client, self._key, limit, self.url.keep, now_ms)
 
@@ -153,14 +163,17 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     # -- people and handles
 
+    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await operate.cancel(self._client, self._key, ids, reason, force, self.url.keep, now_ms)
 
+    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(self._client, self._key, request, now_ms)
 
+    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await operate.signal(self._client, self._key, signals, now_ms)
 
@@ -238,3 +251,11 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._client)
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await broadcast.publish(self._client, broadcast.channel_of(self._tag, self.url), message)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return await broadcast.subscribe(self.url, self._tag, hear)

@@ -33,8 +33,20 @@ from limpet.core.jobs.view import (
 )
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.callers import has_joined
+from limpet.stores.offers import (
+    Offers,
+    cancelled,
+    claimed,
+    enqueued,
+    expired,
+    relayed,
+    retried,
+    settled,
+    signalled,
+    tells,
+)
 from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import (
     claim,
@@ -51,6 +63,7 @@ from limpet.stores.sqlite import (
     views,
     wake,
 )
+from limpet.stores.sqlite.broadcast import Channel
 from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
@@ -89,6 +102,8 @@ class SqliteStore(Watches):
         self._guests = Guests(self.path, self._prefix)
         self._now_ms = self._steady_ms = 0
         self.identity = ""
+        self.offers = Offers(self)
+        self._channel = Channel(self.path)
         self.features = Features(
             name="sqlite",
             shared=path is not None,
@@ -171,6 +186,7 @@ class SqliteStore(Watches):
         await self._write("open", lambda tx: None)
 
     async def close(self) -> None:
+        await self.offers.close()
         process, self._process = self._process, None
         if process is not None and process.pid == os.getpid():
             await _apart(process.close)
@@ -180,6 +196,7 @@ class SqliteStore(Watches):
 
     # -- producers
 
+    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -208,6 +225,7 @@ class SqliteStore(Watches):
 
         return await self._guests.run("enqueue", conn, work, self._stamp)
 
+    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -229,7 +247,9 @@ class SqliteStore(Watches):
         receiver = self.process.receiver
         address = receiver.address
         receiver.expect(beat.session.encode())
-        return await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
+        pulse = await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
+        self.offers.heard(pulse.listened)
+        return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
@@ -237,6 +257,7 @@ class SqliteStore(Watches):
         if self.process.sentry is not None:
             self.process.sentry.forget(session)
 
+    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         process = self.process
         process.receiver.expect(request.session.encode())
@@ -249,6 +270,7 @@ class SqliteStore(Watches):
 
         return await self._write("claim", work, now_ms)
 
+    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -274,6 +296,7 @@ class SqliteStore(Watches):
     async def held(self, session: str) -> list[Held]:
         return await self._write("held", lambda tx: sessions.held(tx, session))
 
+    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await self._write("expire", lambda tx: sessions.expire(tx, limit), now_ms)
 
@@ -292,14 +315,17 @@ class SqliteStore(Watches):
 
     # -- people and handles
 
+    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await self._write("cancel", lambda tx: operate.cancel(tx, ids, reason, force=force), now_ms)
 
+    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
 
+    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await self._write("signal", lambda tx: notes.signal(tx, signals), now_ms)
 
@@ -378,6 +404,14 @@ class SqliteStore(Watches):
 
     async def _mend(self, stage: Stage, keys: Sequence[object], now_ms: int | None) -> None:
         await self._write("repair", lambda tx: stage.mend(tx, keys), now_ms)
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await self._channel.publish(message)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return self._channel.subscribe(hear)
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
