@@ -16,6 +16,7 @@ from limpet.core.records.limit import (
     LimitRecord,
     PaceRecord,
 )
+from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.core.records.log import (
     AuditRecord,
     DifferenceRecord,
@@ -62,6 +63,7 @@ __all__ = [
     "ChangeRecord",
     "ClaimRecord",
     "DifferenceRecord",
+    "EventGap",
     "EventRecord",
     "EverRecord",
     "Explanation",
@@ -70,7 +72,9 @@ __all__ = [
     "FlowDetail",
     "FlowRecord",
     "HookRecord",
+    "JobCounts",
     "JobDetail",
+    "JobEvent",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",

@@ -4,6 +4,7 @@ from limpet.core.records.bulk import BulkReport
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.lease import LeaseAnswer
 from limpet.ops.agents import Agents
+from limpet.ops.feed import EventStream
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
 from limpet.ops.operator import Operator
@@ -14,6 +15,7 @@ from limpet.ops.waits import Waits
 __all__ = [
     "Agents",
     "BulkReport",
+    "EventStream",
     "Explanation",
     "Flows",
     "InvalidQuery",

@@ -46,6 +46,7 @@ from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import explain
+from limpet.ops.feed import EventStream, Feed
 from limpet.ops.gates import Gates
 from limpet.ops.limits import (
     LimitChange,
@@ -201,6 +202,13 @@ class Operator:
 
     async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:
         return [EventRecord.of(entry) for entry in await latest(self.store, limit, wanted, since_ms=since_ms)]
+
+    def live_events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on, as far as it arrives: `JobEvent`, `JobCounts` of many, and `EventGap`.
+
+        `async for` reads it; `async with` listens from a moment on. `query` may ask for state, queue, task and id.
+        """
+        return Feed(self.store).events(query)
 
     async def breaker_history(
         self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0

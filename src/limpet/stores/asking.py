@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from limpet.core.errors import WrongContext
 from limpet.core.gate import Gate, WorstFirst
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.view import AttemptView, Control, JobView, Query
+from limpet.core.jobs.view import AttemptView, JobView, Query
 from limpet.core.limits.depth import queue_draining
-from limpet.stores.base import READER, Broadcasts, Examines, Joins, Store
+from limpet.stores.base import Broadcasts, Examines, Joins, Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers
 GATE_KINDS: Final = ("all", "limit:", "queue:", "task:")  # beside breakers
@@ -47,12 +47,6 @@ def broadcasting(store: Store) -> Broadcasts:
             f"the {store.features.name} engine carries no live events", fix="look again and again: jobs, stats --watch"
         )
     return store
-
-
-async def register_reader(store: Store, until_ms: int) -> None:
-    """Have processes tell what they change until then."""
-    kind, name = READER
-    await store.put_control(Control(kind, name, str(until_ms).encode()))
 
 
 async def last_seq(store: Store, log: Literal["audit", "event"]) -> int:

@@ -145,6 +145,9 @@ class Broadcasts(Protocol):
     async def publish(self, message: str) -> None:
         """Send JSON of at most MOST_BYTES to all that listen, in a step that no other verb waits for. Asked once."""
 
+    async def announce(self, until_ms: int) -> None:
+        """Until then live events have a reader: processes tell what they change, this one from now on."""
+
     async def subscribe(self, hear: Hear) -> Callable[[], None]:
         """Have `hear` called in this loop with every message from here on; what is answered ends that.
 

@@ -37,6 +37,7 @@ logger = logging.getLogger("limpet.stores")
 class Telling(Broadcasts, Protocol):
     """What a store must have to tell what it changed."""
 
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None: ...
     async def controls(self, kind: str) -> list[Control]: ...
     async def now(self) -> int: ...
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]: ...
@@ -72,6 +73,12 @@ class Offers:
     def heard(self, listened: bool) -> None:
         """A beat, or a look, has said whether there is a reader."""
         self._look_at_s, self._is_wanted = time.monotonic() + KNOWN_S, listened
+
+    async def announce(self, until_ms: int) -> None:
+        """Until then there is a reader."""
+        kind, name = READER
+        await self.store.put_control(Control(kind, name, str(until_ms).encode()))
+        self.heard(True)
 
     def here(self) -> Outlet:
         """What this loop tells."""

@@ -55,6 +55,12 @@ class ServerStore(Watches, Generic[C, R]):
     async def subscribe(self, hear: Hear) -> Callable[[], None]:
         raise NotImplementedError
 
+    async def announce(self, until_ms: int) -> None:
+        await self.offers.announce(until_ms)
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        raise NotImplementedError
+
     async def controls(self, kind: str) -> list[Control]:
         raise NotImplementedError
 

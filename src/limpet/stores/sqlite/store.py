@@ -410,6 +410,9 @@ class SqliteStore(Watches):
     async def publish(self, message: str) -> None:
         await self._channel.publish(message)
 
+    async def announce(self, until_ms: int) -> None:
+        await self.offers.announce(until_ms)
+
     async def subscribe(self, hear: Hear) -> Callable[[], None]:
         return self._channel.subscribe(hear)
 
