@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol
 
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.errors import LimpetError
@@ -34,6 +34,10 @@ MOST_KNOWN: Final = 100_000  # running jobs whose queue and task are remembered
 logger = logging.getLogger("limpet.stores")
 
 
+Verb = Callable[..., Awaitable[Any]]
+Note = Callable[..., None]  # gets the outlet, the instant, the answer and what was asked
+
+
 class Telling(Broadcasts, Protocol):
     """What a store must have to tell what it changed."""
 
@@ -46,12 +50,16 @@ class Telling(Broadcasts, Protocol):
 class Offers:
     """What one process tells of one store. Nothing is noted while there is no reader.
 
-    Until it is first known whether there is one, changes are kept: a command ends before the next look.
+    It stands before the verbs that change jobs; where beats say that there is no reader it steps aside, so that a job
+    does not pass it. Until it is first known whether there is one, changes are kept: a command ends before the next look.
     """
 
     def __init__(self, store: Telling) -> None:
         self.store = store
+        self._verbs = {name: self._telling(getattr(store, name), note) for name, note in NOTES.items()}
+        self._alarm: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
         self._begin()
+        self.attach()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
@@ -73,6 +81,49 @@ class Offers:
     def heard(self, listened: bool) -> None:
         """A beat, or a look, has said whether there is a reader."""
         self._look_at_s, self._is_wanted = time.monotonic() + KNOWN_S, listened
+        if listened:
+            self.attach()
+
+    def beaten(self, listened: bool) -> None:
+        """A beat has said it, and the next one will in time: until then nothing has to be looked for."""
+        self.heard(listened)
+        if not listened:
+            self._detach()
+
+    def attach(self) -> None:
+        """Hear of what the verbs change."""
+        vars(self.store).update(self._verbs)
+
+    def _detach(self) -> None:
+        """Be in no verb's way until the next beat, or until one is missing."""
+        own = vars(self.store)
+        for name, verb in self._verbs.items():
+            if own.get(name) is verb:
+                del own[name]
+        loop = asyncio.get_running_loop()
+        if self._alarm is not None and self._alarm[0] is loop:
+            self._alarm[1].cancel()
+        self._alarm = loop, loop.call_later(KNOWN_S, self._attach_if_late)
+
+    def _attach_if_late(self) -> None:
+        if time.monotonic() >= self._look_at_s:
+            self.attach()
+
+    def _telling(self, verb: Verb, note: Note) -> Verb:
+        """The verb, which then tells what it has changed."""
+
+        @wraps(verb)
+        async def telling(*args: Any, **options: Any) -> Any:
+            answer = await verb(*args, **options)
+            if self.are_wanted:
+                at_ms = options.pop("now_ms", None) or time.time_ns() // 1_000_000
+                try:
+                    note(self.here(), at_ms, answer, *args, **options)
+                except Exception:  # the change is made: what is told of it must not make it look otherwise
+                    logger.exception("could not tell of a change")
+            return answer
+
+        return telling
 
     async def announce(self, until_ms: int) -> None:
         """Until then there is a reader."""
@@ -240,38 +291,6 @@ async def _is_listened(store: Telling) -> bool:
 # -- which verb tells what
 
 
-class Offering(Protocol):
-    """A store whose verbs tell what they change."""
-
-    @property
-    def offers(self) -> Offers: ...
-
-
-Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
-Note = Callable[..., None]
-
-
-def tells(note: Note) -> Callable[[Verb], Verb]:
-    """Have a verb tell what it has changed: `note` gets the outlet, the instant, the answer and what was asked."""
-
-    def of(verb: Verb) -> Verb:
-        @wraps(verb)
-        async def telling(store: Offering, *args: Any, **options: Any) -> Any:
-            answer = await verb(store, *args, **options)
-            offers = store.offers
-            if offers.are_wanted:
-                at_ms = options.pop("now_ms", None) or time.time_ns() // 1_000_000
-                try:
-                    note(offers.here(), at_ms, answer, *args, **options)
-                except Exception:  # the change is made: what is told of it must not make it look otherwise
-                    logger.exception("could not tell of a change")
-            return answer
-
-        return cast(Verb, telling)
-
-    return of
-
-
 def enqueued(outlet: Outlet, at_ms: int, answers: Sequence[Enqueued], jobs: Sequence[Job], *_: object) -> None:
     """New jobs are there."""
     outlet.begin()
@@ -356,3 +375,15 @@ def _answered(
     for id, answer in zip(ids, answers, strict=True):
         if (state := states.get(answer)) is not None:
             outlet.move(id, None, answer, state, at_ms)
+
+
+NOTES: Final[dict[str, Note]] = {
+    "enqueue": enqueued,
+    "relay": relayed,
+    "claim": claimed,
+    "settle": settled,
+    "expire": expired,
+    "cancel": cancelled,
+    "retry": retried,
+    "signal": signalled,
+}

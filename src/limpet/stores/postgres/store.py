@@ -36,7 +36,6 @@ from limpet.stores.base import (
     RetryRequest,
     SignalAnswer,
 )
-from limpet.stores.offers import cancelled, claimed, enqueued, expired, relayed, retried, settled, signalled, tells
 from limpet.stores.postgres import (
     broadcast,
     check,
@@ -133,7 +132,6 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
 
     # -- producers
 
-    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -146,7 +144,6 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     ) -> list[Enqueued]:
         return await enqueue.enqueue_on(self.schema, self._name_of, conn, jobs, rules, now_ms)
 
-    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -168,7 +165,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         # Wherever it sleeps, it is told here: the receiver of the loop that beats listens while the session lives.
         address = await self._receivers.here().subscribe(beat.session)
         pulse = await sessions.beat(client, beat, address, now_ms)
-        self.offers.heard(pulse.listened)
+        self.offers.beaten(pulse.listened)
         before, self._name = self._name, pulse.store
         if before not in (None, pulse.store):
             self._receivers.here().resubscribe()  # a schema that was created again has another channel
@@ -177,9 +174,9 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._client(), session, now_ms)
         self._waiters.forget(session.encode())
+        self.offers.attach()
         self._keeping.pop(session, None)
 
-    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         client = await self._client()
         self._waiters.expect(request.session.encode())
@@ -189,7 +186,6 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         await bury(self, request, unreadable, now_ms)
         return answer
 
-    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -212,23 +208,19 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def held(self, session: str) -> list[Held]:
         return await sessions.held(await self._client(), session)
 
-    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await sessions.expire(await self._client(), limit, now_ms)
 
     # -- people and handles
 
-    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await operate.cancel(await self._client(), ids, reason, force, now_ms)
 
-    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(await self._client(), request, now_ms)
 
-    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await operate.signal(await self._client(), signals, now_ms)
 

@@ -27,7 +27,6 @@ from limpet.core.jobs.view import (
 )
 from limpet.core.limits.account import Account
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
-from limpet.stores.offers import cancelled, claimed, enqueued, expired, relayed, retried, settled, signalled, tells
 from limpet.stores.redis import (
     broadcast,
     check,
@@ -89,7 +88,6 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     # -- producers
 
-    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -97,7 +95,6 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         self.identity = identity or self.identity
         return answers
 
-    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -116,14 +113,14 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         receiver = self._receivers.here()
         self._waiters.expect(beat.session.encode())
         pulse = await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
-        self.offers.heard(pulse.listened)
+        self.offers.beaten(pulse.listened)
         return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(self._client, self._key, session, now_ms)
         self._waiters.forget(session.encode())
+        self.offers.attach()
 
-    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         receiver = self._receivers.here()
         self._waiters.expect(request.session.encode())
@@ -135,7 +132,6 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         await bury(self, request, unreadable, now_ms)
         return answer
 
-    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -153,7 +149,6 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def held(self, session: str) -> list[Held]:
         return await sessions.held(self._client, self._key, session)
 
-    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await sessions.expire(self._client, self._key, limit, self.url.keep, now_ms)
 
@@ -163,17 +158,14 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     # -- people and handles
 
-    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await operate.cancel(self._client, self._key, ids, reason, force, self.url.keep, now_ms)
 
-    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(self._client, self._key, request, now_ms)
 
-    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await operate.signal(self._client, self._key, signals, now_ms)
 

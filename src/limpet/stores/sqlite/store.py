@@ -35,18 +35,7 @@ from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.callers import has_joined
-from limpet.stores.offers import (
-    Offers,
-    cancelled,
-    claimed,
-    enqueued,
-    expired,
-    relayed,
-    retried,
-    settled,
-    signalled,
-    tells,
-)
+from limpet.stores.offers import Offers
 from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import (
     claim,
@@ -196,7 +185,6 @@ class SqliteStore(Watches):
 
     # -- producers
 
-    @tells(enqueued)
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
@@ -225,7 +213,6 @@ class SqliteStore(Watches):
 
         return await self._guests.run("enqueue", conn, work, self._stamp)
 
-    @tells(relayed)
     async def relay(
         self,
         source: str,
@@ -248,7 +235,7 @@ class SqliteStore(Watches):
         address = receiver.address
         receiver.expect(beat.session.encode())
         pulse = await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
-        self.offers.heard(pulse.listened)
+        self.offers.beaten(pulse.listened)
         return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
@@ -256,8 +243,8 @@ class SqliteStore(Watches):
         self.process.receiver.forget(session.encode())
         if self.process.sentry is not None:
             self.process.sentry.forget(session)
+        self.offers.attach()
 
-    @tells(claimed)
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         process = self.process
         process.receiver.expect(request.session.encode())
@@ -270,7 +257,6 @@ class SqliteStore(Watches):
 
         return await self._write("claim", work, now_ms)
 
-    @tells(settled)
     async def settle(
         self,
         session: str,
@@ -296,7 +282,6 @@ class SqliteStore(Watches):
     async def held(self, session: str) -> list[Held]:
         return await self._write("held", lambda tx: sessions.held(tx, session))
 
-    @tells(expired)
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
         return await self._write("expire", lambda tx: sessions.expire(tx, limit), now_ms)
 
@@ -315,17 +300,14 @@ class SqliteStore(Watches):
 
     # -- people and handles
 
-    @tells(cancelled)
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
         return await self._write("cancel", lambda tx: operate.cancel(tx, ids, reason, force=force), now_ms)
 
-    @tells(retried)
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
 
-    @tells(signalled)
     async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
         return await self._write("signal", lambda tx: notes.signal(tx, signals), now_ms)
 
