@@ -33,8 +33,9 @@ MOST_PUBLISHERS: Final = 10_000
 class Feed:
     """The live events of one store. It listens while it has readers, and `linger_s` longer."""
 
-    def __init__(self, store: Store, *, linger_s: float = 0.0) -> None:
+    def __init__(self, store: Store, *, linger_s: float = 0.0, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._clock_s = clock_s
         self._broadcasts = broadcasting(store)
         self._linger_s = linger_s
         self._streams: WeakSet[EventStream] = WeakSet()  # a loop that is left with `break` drops its stream
@@ -94,7 +95,7 @@ class Feed:
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = await self._broadcasts.subscribe(self._hear)
-        self._began_s = time.monotonic()
+        self._began_s = self._clock_s()
         try:
             await self._renew()
         except BaseException:
@@ -103,8 +104,12 @@ class Feed:
         self._renewing = self._loop.create_task(self._keep(), name="limpet-feed")
 
     async def _keep(self) -> None:
+        """Renew the lease. Who wakes far too late was frozen, and may have missed what was sent meanwhile."""
         while True:
+            slept_s = time.monotonic()
             await asyncio.sleep(RENEW_S)
+            if time.monotonic() - slept_s > 2 * RENEW_S:
+                self._gap("lost")
             with suppress(StoreError):  # it is away: the connection of the subscription tells that
                 await self._renew()
 
@@ -147,7 +152,7 @@ class Feed:
         if expected is None:
             if len(self._next) >= MOST_PUBLISHERS:
                 del self._next[next(iter(self._next))]
-            was_there = time.monotonic() - self._began_s < KNOWN_S
+            was_there = self._clock_s() - self._began_s < KNOWN_S
             expected = bulletin.number if was_there else 1
         self._next[bulletin.publisher] = bulletin.number + 1
         return bulletin.number != expected or bulletin.lost > 0
@@ -212,6 +217,11 @@ class EventStream:
             self._news.clear()
             await self._news.wait()
         return self._waiting.popleft()
+
+    @property
+    def has_more(self) -> bool:
+        """True when the next event is there already."""
+        return bool(self._waiting)
 
     async def aclose(self) -> None:
         """Read no more. Idempotent."""

@@ -196,8 +196,10 @@ class Operator:
         found = tuple(BreakerRecord.of(gate, now_ms) for gate in page.breakers)
         return BreakerPage(breakers=found, cursor=page.cursor)
 
-    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
-        """The newest events: what became of breakers, limits and budgets; oldest first."""
+    async def events(self, limit: int = 100, *, since_ms: int = 0, after: int | None = None) -> list[EventRecord]:
+        """The newest events of the log, or the first ones after a seq: breakers, limits, budgets; oldest first."""
+        if after is not None:
+            return [EventRecord.of(entry) for entry in await self.store.read("event", after, limit)]
         return await self._events(limit, lambda entry: True, since_ms)
 
     async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import socket
 import time
@@ -15,17 +16,18 @@ from limpet.core.jobs.bulletin import MOST_BYTES
 from limpet.stores.base import Hear
 from limpet.stores.sqlite.wake import Folder
 
-PREFIX: Final = "events-"  # of the names of sockets, which no wake-up is sent to
 PAUSES_S: Final = (0.002, 0.01, 0.03)  # a listener takes few datagrams at once (net.unix.max_dgram_qlen), and soon more
 SLOW_S: Final = 1.0  # a listener that stayed full is not waited for so long
 LOOK_S: Final = 5.0  # between two looks whether the name of a listener is still there
 
 
 class Channel:
-    """The listeners of one file, or of one store in memory."""
+    """The listeners of one namespace of a file, or of one store in memory."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, namespace: str) -> None:
         self._folder = None if path is None else Folder(path)
+        # What the names of its sockets begin with, and those of sockets for wake-ups do not.
+        self._prefix = f"e{hashlib.blake2b(namespace.encode(), digest_size=4).hexdigest()}-"
         self._here: set[Listener] = set()  # of a store in memory
         self._slow: dict[str, float] = {}  # names of listeners that were full, until when they are not waited for
 
@@ -35,7 +37,7 @@ class Channel:
             listener.tell(message)
         if self._folder is None:
             return
-        names = self._folder.names(PREFIX)
+        names = self._folder.names(self._prefix)
         for name in names:
             await self._send(self._folder, name, message.encode())
         self._slow = {name: until_s for name, until_s in self._slow.items() if name in names}
@@ -51,7 +53,7 @@ class Channel:
 
     def subscribe(self, hear: Hear) -> Callable[[], None]:
         """Have `hear` called in this loop until what is answered is called."""
-        listener = Listener(hear)
+        listener = Listener(hear, self._prefix)
         if self._folder is None:
             self._here.add(listener)
             return lambda: self._here.discard(listener)
@@ -62,8 +64,9 @@ class Channel:
 class Listener:
     """One subscription, in the loop that asked for it."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, hear: Hear, prefix: str) -> None:
         self._hear = hear
+        self._prefix = prefix
         self._loop = asyncio.get_running_loop()
         self._folder: Folder | None = None
         self._inbox: socket.socket | None = None
@@ -77,7 +80,7 @@ class Listener:
 
     def bind(self, folder: Folder) -> None:
         """Listen under a new name."""
-        name = f"{PREFIX}{os.getpid():x}-{os.urandom(4).hex()}"
+        name = f"{self._prefix}{os.getpid():x}-{os.urandom(4).hex()}"
         inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             folder.make()

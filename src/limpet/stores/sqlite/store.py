@@ -92,7 +92,7 @@ class SqliteStore(Watches):
         self._now_ms = self._steady_ms = 0
         self.identity = ""
         self.offers = Offers(self)
-        self._channel = Channel(self.path)
+        self._channel = Channel(self.path, self.namespace)
         self.features = Features(
             name="sqlite",
             shared=path is not None,

@@ -100,7 +100,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self._path = f"{path}-wake"
-        longest = len(f"{os.getpid():x}-") + 9  # of a name
+        longest = len("e01234567-") + len(f"{os.getpid():x}-") + 8  # of a name
         self._is_long = len(os.fsencode(self._path)) + longest > MAX_ADDRESS
         if self._is_long and not os.path.isdir(DESCRIPTORS):
             # Only processes that know the file under the same path meet here, and containers do not.
