@@ -48,7 +48,7 @@ class Feed:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew: ids from before mean nothing now."""
+        """Begin with a new epoch: ids from before mean nothing now."""
         self.epoch = os.urandom(4).hex()
         self._number = 0
         self._kept: deque[tuple[int, LiveEvent]] = deque(maxlen=KEPT)

@@ -94,7 +94,7 @@ class Outlet:
             self.count(UNKNOWN, state)
 
     def count(self, scope: Scope, state: State, by: int = 1) -> None:
-        """So many jobs have come to a state."""
+        """This number of jobs has come to a state."""
         key = scope, state
         if key in self._counts or len(self._counts) < MOST_COUNTS:
             self._counts[key] = self._counts.get(key, 0) + by

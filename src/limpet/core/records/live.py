@@ -49,7 +49,7 @@ class JobEvent(Record, frozen=True, kw_only=True):
 
 
 class JobCounts(Record, frozen=True, kw_only=True):
-    """So many jobs of a queue and task have come to a state: there were too many to tell each."""
+    """A number of jobs of a queue and task that have come to a state: there were too many to tell each."""
 
     type: Literal["counts"] = "counts"
     id: str
