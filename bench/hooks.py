@@ -1,7 +1,8 @@
 """Measures what hooks cost: `python -m bench.hooks [--engine redis] [--rounds 5]`.
 
 A worker drains jobs that do nothing and succeed, which is the worst case: such jobs end many at a time. What counts is
-processor time, of the worker and of the store's server: on a busy machine, too, it is the same. `jobs/s` is by the clock.
+processor time, of the worker and of the store's server, since that hardly depends on what else the machine does.
+`jobs/s` is by the clock.
 """
 
 from __future__ import annotations
