@@ -1,8 +1,9 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
 from limpet.core.records.bulk import BulkReport
-from limpet.core.records.cause import CauseKey, CauseRecord
+from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
+from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
@@ -23,6 +24,7 @@ from limpet.core.records.log import (
     FindingRecord,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -57,10 +59,12 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
-    "CauseKey",
+    "CauseDecisions",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
+    "DecisionLog",
+    "DecisionRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
@@ -80,8 +84,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -90,6 +96,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

@@ -131,6 +131,8 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet dead escalate 9f2c41 --to 'network team' --reason 'since noon'",
         "limpet dead escalate timeout --queue mail --to ada --if-version 0",
     ),
+    "dead review": ("limpet dead review", "limpet dead review --queue mail --assignee ada"),
+    "dead log": ("limpet dead log --since 30d", "limpet dead log --since 2020-11-19T08:00Z --queue mail --json"),
     "dead retry": (
         "limpet dead retry error:Timeout --dry-run",
         "limpet dead retry --all --yes --reason 'the provider is back'",
@@ -199,6 +201,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "migrate": ("limpet migrate", "limpet migrate --url sqlite:///jobs.db --json"),
     "config": ("limpet config", "limpet config --json"),
+    "serve": ("limpet serve", "limpet serve --host 0.0.0.0 --port 8080 --log json"),
     "tokens": ("limpet tokens", "limpet tokens create --role worker --queue mail --expires 90d"),
     "tokens list": ("limpet tokens", "limpet tokens list --all --jsonl"),
     "tokens create": (

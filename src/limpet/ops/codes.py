@@ -60,6 +60,8 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "schedule_declared": Meaning(1, 409, "Schedule is declared in code"),
     "schedule_exists": Meaning(4, 409, "Schedule exists"),
     "schedule_busy": Meaning(4, 409, "Schedule is busy"),
+    "operation_over": Meaning(4, 409, "Operation is over"),
+    "too_many_operations": Meaning(1, 429, "Too many operations"),
     "cause_changed": Meaning(4, 409, "Cause was changed meanwhile"),
     "schedule_contended": Meaning(4, 409, "Schedule was changed meanwhile"),
     # a request over the network is not allowed
@@ -69,6 +71,13 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "forbidden": Meaning(6, 403, "Role too small"),
     "out_of_scope": Meaning(6, 403, "Outside the token's queues"),
     "too_many_requests": Meaning(6, 429, "Too many requests"),
+    # a request over the network cannot be read, or asks for what there is not
+    "invalid_request": Meaning(2, 422, "Invalid request"),
+    "malformed_body": Meaning(2, 400, "Body is not JSON"),
+    "unsupported_media_type": Meaning(2, 415, "Body is not declared as JSON"),
+    "body_too_large": Meaning(2, 413, "Body too large"),
+    "no_such_route": Meaning(3, 404, "Nothing at this path"),
+    "method_not_allowed": Meaning(2, 405, "Method not allowed"),
     # the engine is in trouble
     "store": Meaning(1, 500, "Store failed"),
     "store_unreachable": Meaning(5, 503, "Store unreachable"),
