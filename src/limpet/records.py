@@ -3,6 +3,7 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
+from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
@@ -24,6 +25,7 @@ from limpet.core.records.log import (
     FindingRecord,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -58,9 +60,12 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
+    "CauseDecisions",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
+    "DecisionLog",
+    "DecisionRecord",
     "DifferenceRecord",
     "EventGap",
     "EventRecord",
@@ -83,8 +88,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -93,6 +100,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

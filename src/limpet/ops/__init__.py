@@ -8,6 +8,7 @@ from limpet.ops.agents import Agents
 from limpet.ops.feed import EventStream
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
+from limpet.ops.operation_runner import OperationRunner, run_operations
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
 from limpet.ops.schedules import Schedules
@@ -23,9 +24,11 @@ __all__ = [
     "InvalidQuery",
     "LeaseAnswer",
     "LimitChange",
+    "OperationRunner",
     "Operator",
     "Reason",
     "Schedules",
     "Waits",
     "parse_query",
+    "run_operations",
 ]
