@@ -26,6 +26,7 @@ from limpet.core.records.limit import (
     LimitRecord,
     PaceRecord,
 )
+from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.core.records.log import (
     AuditRecord,
     DifferenceRecord,
@@ -77,6 +78,7 @@ __all__ = [
     "DecisionRecord",
     "DifferenceRecord",
     "EnqueuedRecord",
+    "EventGap",
     "EventRecord",
     "EverRecord",
     "Explanation",
@@ -86,7 +88,9 @@ __all__ = [
     "FlowPage",
     "FlowRecord",
     "HookRecord",
+    "JobCounts",
     "JobDetail",
+    "JobEvent",
     "JobHistory",
     "JobPage",
     "JobRecord",

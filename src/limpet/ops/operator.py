@@ -49,6 +49,7 @@ from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import history, is_about, latest
 from limpet.ops.explain import explain
+from limpet.ops.feed import EventStream, Feed
 from limpet.ops.gates import Gates
 from limpet.ops.limits import (
     LimitChange,
@@ -233,12 +234,21 @@ class Operator:
         page = await self.breakers(checked_text(name, what="breaker"), limit=MOST_GATES)
         return _named(page.breakers, "breaker", name.removeprefix("breaker:"))
 
-    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
-        """The newest events: what became of breakers, limits and budgets; oldest first."""
+    async def events(self, limit: int = 100, *, since_ms: int = 0, after: int | None = None) -> list[EventRecord]:
+        """The newest events of the log, or the first ones after a seq: breakers, limits, budgets; oldest first."""
+        if after is not None:
+            return [EventRecord.of(entry) for entry in await self.store.read("event", after, limit)]
         return await self._events(limit, lambda entry: True, since_ms)
 
     async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:
         return [EventRecord.of(entry) for entry in await latest(self.store, limit, wanted, since_ms=since_ms)]
+
+    def live_events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on, as far as it arrives: `JobEvent`, `JobCounts` of many, and `EventGap`.
+
+        `async for` reads it; `async with` listens from a moment on. `query` may ask for state, queue, task and id.
+        """
+        return Feed(self.store).events(query)
 
     async def breaker_history(
         self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0
