@@ -23,14 +23,14 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Stop(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is stopped or goes on."""
+    """What is stopped."""
 
     key: Key
     new: New = False
 
 
 class Begin(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What goes on, or is worked off."""
+    """What continues, or is worked off."""
 
     key: Key
 

@@ -1,4 +1,4 @@
-"""Routes about operations: actions on many jobs that go on in the server, can be paused, and survive its end."""
+"""Routes about operations: actions on many jobs that run in the server, can be paused, and survive its end."""
 
 from __future__ import annotations
 
