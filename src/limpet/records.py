@@ -3,10 +3,20 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
+from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.job import (
+    AttemptRecord,
+    EnqueuedRecord,
+    JobDetail,
+    JobPage,
+    JobRecord,
+    NoteRecord,
+    Progress,
+    StepRecord,
+)
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
@@ -16,13 +26,16 @@ from limpet.core.records.limit import (
     LimitRecord,
     PaceRecord,
 )
+from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.core.records.log import (
     AuditRecord,
     DifferenceRecord,
     EventRecord,
     FindingRecord,
+    JobHistory,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -57,19 +70,28 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
+    "CauseDecisions",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
+    "DecisionLog",
+    "DecisionRecord",
     "DifferenceRecord",
+    "EnqueuedRecord",
+    "EventGap",
     "EventRecord",
     "EverRecord",
     "Explanation",
     "FailureRecord",
     "FindingRecord",
     "FlowDetail",
+    "FlowPage",
     "FlowRecord",
     "HookRecord",
+    "JobCounts",
     "JobDetail",
+    "JobEvent",
+    "JobHistory",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",
@@ -79,8 +101,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -89,6 +113,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

@@ -54,7 +54,7 @@ async def edit_body(
             async def refuse_unfit(args: dict[str, Any]) -> None:
                 await operator.retry(whole, args=args, dry_run=True)
 
-            args = await _edited(view, refuse_unfit)
+            args = await edited(view, refuse_unfit)
 
         async def act(**how: Any) -> Any:
             return await operator.retry(whole, reason=reason, delay_ms=delay, args=args, patch=patch, **how)
@@ -62,7 +62,7 @@ async def edit_body(
         return await run_action(terminal, act, [id], dry_run=dry_run, yes=yes)
 
 
-async def _edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaitable[None]]) -> dict[str, Any]:
+async def edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaitable[None]]) -> dict[str, Any]:
     """What a person makes of the arguments; a mistake opens the editor again, with what was typed."""
     import msgspec
 

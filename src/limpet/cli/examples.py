@@ -93,7 +93,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "flow": ("limpet flow 4d1c", "limpet flow retry 4d1c --from render"),
     "workers": ("limpet workers --watch", "limpet workers --jsonl"),
     "stats": ("limpet stats --watch 10", "limpet stats --json"),
-    "events": ("limpet events", "limpet events --limit 20 --jsonl"),
+    "events": ("limpet events --limit 20 --jsonl", "limpet events --follow queue:mail state:dead"),
     "audit": ("limpet audit --limit 20", "limpet audit --after 100 --jsonl"),
     "classify": (
         "limpet classify builtins:TimeoutError",
@@ -139,6 +139,8 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet dead escalate 9f2c41 --to 'network team' --reason 'since noon'",
         "limpet dead escalate timeout --queue mail --to ada --if-version 0",
     ),
+    "dead review": ("limpet dead review", "limpet dead review --queue mail --assignee ada"),
+    "dead log": ("limpet dead log --since 30d", "limpet dead log --since 2020-11-19T08:00Z --queue mail --json"),
     "dead retry": (
         "limpet dead retry error:Timeout --dry-run",
         "limpet dead retry --all --yes --reason 'the provider is back'",
