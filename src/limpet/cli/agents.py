@@ -28,7 +28,7 @@ def agent() -> None:
 @click.option("--lease", type=duration, default="600", help="How long without a heartbeat (600 s).")
 @click.option("--wait", type=duration, default="0", help="Wait for a job, at most this long.")
 @click.option("--key", metavar="TEXT", help="The same key returns the same jobs again.")
-@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="So many jobs at once, as a list.")
+@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="Up to N jobs at once, as a list.")
 async def claim_body(
     terminal: Terminal,
     agent: str,
@@ -153,7 +153,7 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
     help="Retried later; dead now; the limit is held; no money or quota is left, so the limit is closed.",
 )
 @click.option("--retry-after", type=duration, help="Retry not before this time has passed.")
-@click.option("--type", "type_name", metavar="NAME", help="The type of the error; dead jobs are grouped by it.")
+@click.option("--type", "type_name", metavar="NAME", help="The type of the error, a part of its cause.")
 @click.option("--traceback", type=click.File(), help="Where it happened: a file, or - for stdin.")
 @_spent
 async def fail_body(

@@ -75,7 +75,7 @@ class Agents:
         """Lease up to `most` jobs to `agent`; none when there is nothing within `wait_ms`.
 
         The same `key` again answers the jobs that the first call got, as long as their lease lives. Once `over` is
-        set nobody waits for the answer: the claim ends, and what it had got goes back, unspent.
+        set no client waits for the answer: the claim ends, and what it had got goes back, unspent.
         """
         if not 1 <= most <= MOST_JOBS:
             raise InvalidOption(f"max={most} jobs cannot be claimed at once", fix=f"ask for 1 to {MOST_JOBS}")
@@ -89,7 +89,7 @@ class Agents:
         records, _ = await asyncio.gather(self._records(jobs, until_ms), self._log("agent.claim", session, jobs))
         if over.is_set():
             await self._sessions.leave(session)
-            await self._log("agent.release", session, jobs, "nobody waited for the answer of the claim")
+            await self._log("agent.release", session, jobs, "the client went before the claim was answered")
             return []
         return records
 
@@ -119,7 +119,7 @@ class Agents:
         return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, until=until, text=text)
 
     async def checkpoint(self, id: str, token: int, value: Any) -> LeaseAnswer:
-        """Keep a JSON value with the job: whoever claims it next is told the newest one."""
+        """Keep a JSON value with the job: the next claim of the job answers the newest one."""
         return await self._save(id, token, Note("checkpoint", "", encode_checkpoint(value)), "checkpoint kept")
 
     async def progress(
