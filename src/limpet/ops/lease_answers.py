@@ -30,7 +30,7 @@ def gone(name: str) -> LeaseAnswer:
 
 
 def insisted(answer: LeaseAnswer) -> LeaseAnswer:
-    """The answer, for callers to whom a lease that is not theirs is an error."""
+    """The answer, for callers that take a lease which is not theirs for an error."""
     if answer.answer == "stale":
         raise LeaseLost(answer.text.removesuffix(f"; {NEXT}"), fix=NEXT)
     if answer.answer == "gone":
