@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from limpet.client.late import Asked, late, not_stored
 from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable, WrongContext
@@ -85,11 +85,26 @@ class Connection:
             )
 
 
+class Before(Protocol):
+    """What a store must know before it is given jobs."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the store of this process may not know it yet."""
+
+    async def tell(self) -> None:
+        """Tell it."""
+
+    def forget(self) -> None:
+        """The store was emptied, or is another one."""
+
+
 class Producer:
     """Stores jobs for every event loop of the process."""
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, timeout_s: float, before: Before | None = None) -> None:
         self.connection = connection
+        self.before = before
         self.timeout_s = timeout_s
         self._pid = 0
         self._batchers: dict[asyncio.AbstractEventLoop, LoopBatcher] = {}  # replaced, never changed: threads read it
@@ -128,7 +143,7 @@ class Producer:
         with followed(sending) as sending:
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    answers = await self.connection.store.enqueue(jobs, rules)
+                    answers = await self.store(jobs, rules)
             except TimeoutError as error:
                 asked = Asked([job.id for job in jobs], stored, again)
                 raise late(asked, self.timeout_s, sending) from error
@@ -139,6 +154,12 @@ class Producer:
         self.recognise()
         return answers
 
+    async def store(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
+        """Store all jobs or none, after what must be there before any job."""
+        if self.before is not None and self.before.is_due:
+            await self.before.tell()
+        return await self.connection.store.enqueue(jobs, rules)
+
     def recognise(self) -> None:
         """Say so when another store answered than before: the jobs that this process had stored there are gone."""
         store, met = self.connection.store, self._met
@@ -147,6 +168,8 @@ class Producer:
             found = None if met is None or met[0] is not store else change(Sight(met[1]), Sight(store.identity))
             if found is not None:
                 logger.error("%s (%s)", found.text, found.fix)
+                if self.before is not None:
+                    self.before.forget()
 
     async def when_room(self, wait_ms: int, send: Callable[[], Awaitable[T]]) -> T:
         """The answer of `send`; while the queue is full it is asked again, for as long as the caller waits for room."""
@@ -337,7 +360,7 @@ class SharedBatch:
         rules = {rule.key: rule for pending in batch for rule in pending.rules}
         try:
             with followed() as self._sending:
-                answers = await self._connection.store.enqueue([pending.job for pending in batch], list(rules.values()))
+                answers = await self._producer.store([pending.job for pending in batch], list(rules.values()))
         except StoreUnreachable as error:
             self._fail_unreached(batch, error)
         except StoreError as error:

@@ -74,6 +74,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     cost_in_code: bool = False  # a function says it, and something counts it
     max_payload_bytes: int = MAX_BYTES
     on_lost_lease: OnLostLease | None = None
+    redact: tuple[str, ...] = ()  # what no face may show of its jobs; read where a job is shown: see core/redaction
     schema: dict[str, Any] = {}
 
     @classmethod
@@ -107,6 +108,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             cost_in_code=bool(spec.ceilings) and not isinstance(spec.cost, Cost),
             max_payload_bytes=spec.max_payload_bytes,
             on_lost_lease=spec.on_lost_lease,
+            redact=tuple(dict.fromkeys(rule.text for rule in spec.own_rules)),
             schema=spec.signature.schema(),
         )
 
