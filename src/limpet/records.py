@@ -1,7 +1,7 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
 from limpet.core.records.bulk import BulkReport
-from limpet.core.records.cause import CauseKey, CauseRecord
+from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
@@ -57,7 +57,6 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
-    "CauseKey",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",

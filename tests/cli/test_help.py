@@ -14,7 +14,7 @@ from limpet.cli.examples import EXAMPLES, examples_of
 from limpet.cli.root import limpet
 from tests.cli.conftest import Cli
 
-STAYS = ("worker", "outbox", "demo", "completion")  # they run on, or are no call of `limpet`
+STAYS = ("worker", "outbox", "serve", "demo", "completion")  # they run on, or are no call of `limpet`
 SHOP = """
 from limpet import Limpet
 

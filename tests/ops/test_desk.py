@@ -13,12 +13,12 @@ from limpet.core.endings.review import KIND
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.view import Control
 from limpet.core.records.record import moment
-from limpet.ops import Operator
+from limpet.ops import CauseKey, Operator
 from limpet.ops import causes as causes_module
 from limpet.ops.causes import SeveralCauses
 from limpet.ops.desk import CauseChanged
 from limpet.ops.names import UnknownName
-from limpet.records import CauseKey, CauseRecord
+from limpet.records import CauseRecord
 from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 

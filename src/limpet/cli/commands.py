@@ -42,7 +42,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Set up": {
         "migrate": "Create or upgrade the store.",
         "config": "Say which settings are in force, and why.",
-        "tokens": "Access to the HTTP API: create, list, revoke.",
+        "serve, tokens": "Answer HTTP; say who may use it.",
         "completion": "Print a shell completion script.",
     },
 }
@@ -69,6 +69,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "hooks": ("hooks",),
     "setup": ("migrate", "config", "completion"),
     "tokens": ("tokens",),
+    "serve": ("serve",),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}
 

@@ -199,6 +199,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "migrate": ("limpet migrate", "limpet migrate --url sqlite:///jobs.db --json"),
     "config": ("limpet config", "limpet config --json"),
+    "serve": ("limpet serve", "limpet serve --host 0.0.0.0 --port 8080 --log json"),
     "tokens": ("limpet tokens", "limpet tokens create --role worker --queue mail --expires 90d"),
     "tokens list": ("limpet tokens", "limpet tokens list --all --jsonl"),
     "tokens create": (

@@ -56,7 +56,7 @@ def _chosen(variable: str, flag: str | None, file: str | None, known: Sequence[s
 
 def wants_json_log(words: Sequence[str]) -> bool:
     """True for a command line whose log is JSON, before it is understood: its refusal is a line of that log, too."""
-    if not words or words[0] not in ("worker", "outbox"):
+    if not words or words[0] not in ("worker", "outbox", "serve"):
         return False
     given = "--log=json" in words or ("--log", "json") in pairwise(words)
     return given or os.environ.get("LIMPET_LOG") == "json"

@@ -1,6 +1,7 @@
 """Asks about work and corrects it: one operator API under every face."""
 
 from limpet.core.records.bulk import BulkReport
+from limpet.core.records.cause import CauseKey
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.lease import LeaseAnswer
 from limpet.ops.agents import Agents
@@ -14,6 +15,7 @@ from limpet.ops.waits import Waits
 __all__ = [
     "Agents",
     "BulkReport",
+    "CauseKey",
     "Explanation",
     "Flows",
     "InvalidQuery",

@@ -69,6 +69,13 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "forbidden": Meaning(6, 403, "Role too small"),
     "out_of_scope": Meaning(6, 403, "Outside the token's queues"),
     "too_many_requests": Meaning(6, 429, "Too many requests"),
+    # a request over the network cannot be read, or asks for what there is not
+    "invalid_request": Meaning(2, 422, "Invalid request"),
+    "malformed_body": Meaning(2, 400, "Body is not JSON"),
+    "unsupported_media_type": Meaning(2, 415, "Body is not declared as JSON"),
+    "body_too_large": Meaning(2, 413, "Body too large"),
+    "no_such_route": Meaning(3, 404, "Nothing at this path"),
+    "method_not_allowed": Meaning(2, 405, "Method not allowed"),
     # the engine is in trouble
     "store": Meaning(1, 500, "Store failed"),
     "store_unreachable": Meaning(5, 503, "Store unreachable"),

@@ -18,7 +18,7 @@ logger: Final = logging.getLogger(WORKER)
 def worker_log(level: int, event: str, **fields: object) -> None:
     """One line about the worker itself."""
     if logger.isEnabledFor(level):
-        _write(level, event, fields)
+        write_line(logger, level, event, fields)
 
 
 def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
@@ -32,7 +32,7 @@ def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
         "attempt": job.attempt,
         **fields,
     }
-    _write(level, event, about)
+    write_line(logger, level, event, about)
 
 
 def job_succeeded(job: Claimed, duration_ms: int) -> None:
@@ -52,7 +52,8 @@ def _only_writer() -> LogWriter | None:
     return handler if type(handler) is LogWriter and not handler.filters and handler.level <= logging.INFO else None
 
 
-def _write(level: int, event: str, fields: dict[str, object]) -> None:
+def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str, object]) -> None:
+    """One line; formatters find its facts as a mapping under `record.limpet`."""
     for name in BLOCKS:
         if name in fields:
             fields[name] = last_lines(spoken(fields[name]))

@@ -1,0 +1,162 @@
+"""The command that answers HTTP: the API on one address, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from limpet import __version__
+from limpet.cli.apps import nameless
+from limpet.cli.logs import log_options, log_settings, say_line
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import command
+from limpet.core.errors import UsageError
+from limpet.core.settings import ServerTable, WorkerTable
+from limpet.ops.codes import OK
+from limpet.runtime.log_setup import setup_logging
+from limpet.runtime.patient_store import Patience
+from limpet.runtime.signals import STOPS, obeyed
+from limpet.stores.extras import extra_of, install_line
+
+if TYPE_CHECKING:
+    from limpet.app import Limpet
+    from limpet.server.api import Api
+
+T = TypeVar("T")
+
+WAIT_MS = 10 * 60_000  # as long as a worker waits for its store
+
+
+@click.option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1); others need tokens.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port (8787); 0: any free one.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
+@log_options("info.")
+async def serve_body(
+    terminal: Terminal, host: str | None, port: int | None, no_wait: bool, log: str | None, log_level: str | None
+) -> int:
+    """Answer the HTTP API under /api/v1 until SIGTERM. On this machine alone, no request needs a token."""
+    style = log or ("json" if terminal.json else None)
+    logs = log_settings(style, log_level, WorkerTable(), setup=True, otherwise="INFO")
+    terminal.json_log = logs.style == "json"
+    setup_logging(logs)
+    settings = _settings(terminal.config.file.server, host, port)
+    api_of = _api()
+    terminal.openable(create=False)
+    app, stop = nameless(terminal), asyncio.Event()
+    with obeyed(partial(_told, stop)):
+        try:
+            if await _unless(stop, _reach(app, wait=not no_wait)):
+                await _serve(terminal, app, settings, stop, api_of)
+        finally:
+            await app.close()
+    return OK.exit
+
+
+def _settings(file: ServerTable, host: str | None, port: int | None) -> ServerTable:
+    """What the flags say, else the [server] table."""
+    bind = file.bind if host is None else host
+    return replace(file, bind=bind, port=file.port if port is None else port)
+
+
+def _api() -> Callable[..., Api]:
+    """The class, or what to install for it."""
+    try:
+        from limpet.server.api import Api
+    except ImportError as error:
+        extra = extra_of(error)
+        if extra is None:
+            raise
+        raise UsageError("limpet serve needs packages that are not installed", fix=install_line(extra)) from error
+    return Api
+
+
+async def _reach(app: Limpet, *, wait: bool) -> bool:
+    """Open the store: at once, or as soon as it can be reached."""
+    if not wait:
+        await app.store.open()
+        return True
+    await Patience(random.Random(), WAIT_MS, hint="the start waits up to 10m; with --no-wait it ends instead").ask(
+        "open", app.store.open
+    )
+    return True
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """What `work` answers; None when a signal came first."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+
+
+async def _serve(
+    terminal: Terminal, app: Limpet, settings: ServerTable, stop: asyncio.Event, api_of: Callable[..., Api]
+) -> None:
+    from limpet.server.admission import is_loopback
+    from limpet.server.serving import Serving, listener_on
+
+    local = is_loopback(settings.bind)
+    if not local:
+        await _refuse_open(app, settings.bind)
+    with listener_on(settings.bind, settings.port) as listener:
+        place = listener.getsockname()
+        ready = partial(_banner, terminal, app, settings, (place[0], place[1]), local=local)
+        await Serving(api_of(app, settings=settings, local=local), stop, ready).run_on(listener)
+
+
+async def _refuse_open(app: Limpet, host: str) -> None:
+    """Without a token no one could use a server for others: most likely it was meant for this machine."""
+    from limpet.core.access.token import KIND, read_token
+
+    tokens = [read_token(control) for control in await app.store.controls(KIND)]
+    now_ms = await app.store.now()
+    if not any(token is not None and token.state(now_ms) == "active" for token in tokens):
+        raise UsageError(
+            f"{host} can be reached by other machines, and namespace {app.namespace} has no token",
+            fix="limpet tokens create --role admin makes one; or listen on 127.0.0.1",
+        )
+
+
+def _banner(terminal: Terminal, app: Limpet, settings: ServerTable, place: tuple[str, int], *, local: bool) -> None:
+    from limpet.server.serving import shown
+
+    url = f"http://{shown(*place)}"
+    without = settings.loopback_role if local else "none"
+    if terminal.json or terminal.json_log:
+        shape = {
+            "version": __version__,
+            "listens": url,
+            "url": terminal.place,
+            "namespace": app.namespace,
+            "loopback_role": without,
+            "pid": os.getpid(),
+        }
+        if terminal.json:
+            terminal.answer(shape)
+        else:
+            say_line("info", "server starts", **shape)
+        return
+    access = "every request needs a token" if without == "none" else f"{without} without a token, from this machine"
+    terminal.say(f"limpet {__version__} serve {os.getpid()}: {url}")
+    terminal.say(f"  store   {terminal.place}, namespace {app.namespace}")
+    terminal.say(f"  access  {access}")
+
+
+def _told(stop: asyncio.Event) -> None:
+    """The first signal asks for the end; a second one ends the process, which is safe too."""
+    stop.set()
+    for number in STOPS:
+        asyncio.get_running_loop().remove_signal_handler(number)
+
+
+serve = command("serve")(serve_body)

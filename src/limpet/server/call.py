@@ -1,0 +1,87 @@
+"""Remembers one admitted request while it is answered: its caller, what it asks, and what may be asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from starlette.requests import Request
+
+from limpet.core.jobs.job import Enqueued
+from limpet.ops import Agents, Flows, Operator, Schedules, Waits
+from limpet.server.caller import Caller
+from limpet.stores.base import Store
+
+if TYPE_CHECKING:
+    from limpet.app import Limpet
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call(Generic[Q, B]):
+    """What a handler is given: `Call[JobsQuery, None]` reads the query into a JobsQuery and no body.
+
+    The verbs of `operator` and its neighbours act in the caller's name and see no more than the caller may.
+    """
+
+    caller: Caller
+    app: Limpet
+    store: Store  # as the caller sees it
+    path: Mapping[str, str]  # what stands in the place of each {name}
+    query: Q
+    body: B
+    request: Request
+    closing: asyncio.Event  # set when the server ends: streams and long polls end then
+
+    @cached_property
+    def operator(self) -> Operator:
+        """Asks and corrects."""
+        return Operator(self.store, self.caller.name)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """Flows."""
+        return Flows(self.store, self.caller.name)
+
+    @cached_property
+    def schedules(self) -> Schedules[Enqueued]:
+        """Schedules; what runs now is answered as the store does."""
+        return Schedules(self.store, self.caller.name, handle=lambda answer, task: answer)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Approvals and signals."""
+        return Waits(self.store, self.caller.name)
+
+    @cached_property
+    def agents(self) -> Agents:
+        """The verbs of agents and workers."""
+        return Agents(self.store)
+
+    async def gone(self) -> None:
+        """Return when the client has gone; the body must have been read, which it is before a handler runs."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+    async def unless_over(self, work: Awaitable[T]) -> T | None:
+        """What `work` answers; None when the client went first or the server ends: then the work is cancelled.
+
+        starlette does not cancel a handler whose client has gone. Work that must not be cut in two shields itself.
+        """
+        working = asyncio.ensure_future(work)
+        others = [asyncio.ensure_future(self.gone()), asyncio.ensure_future(self.closing.wait())]
+        try:
+            await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for each in (working, *others):
+                each.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(working, return_exceptions=True)

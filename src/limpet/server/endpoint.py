@@ -1,0 +1,82 @@
+"""Answers the requests of one path: finds the route of the method, admits the caller, calls the handler."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from limpet.core.access.refusal import AccessError, Forbidden
+from limpet.core.access.role import ROLES, Role
+from limpet.server.admission import address_of, refused_name
+from limpet.server.answer import respond
+from limpet.server.call import Call
+from limpet.server.caller import Caller
+from limpet.server.decode import body_of, query_of
+from limpet.server.refusal import MethodNotAllowed
+from limpet.server.route import Method, Route
+
+if TYPE_CHECKING:
+    from limpet.server.api import Api
+
+STRANGER = Caller("http:stranger", "viewer", frozenset())
+
+Respond = Callable[[Request], Awaitable[Response]]
+
+
+class Endpoint:
+    """One path and its methods; GET answers HEAD, too."""
+
+    def __init__(self, api: Api, routes: Mapping[Method, Route]) -> None:
+        self._api = api
+        self._routes: dict[str, Route] = dict(routes.items())
+        if "GET" in self._routes:
+            self._routes["HEAD"] = self._routes["GET"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._api.answer(self._respond, scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        route = self._routes.get(request.method)
+        if route is None:
+            allowed = ", ".join(sorted(self._routes))
+            raise MethodNotAllowed(f"{request.method:.20} is not possible here", fix=f"use {allowed}", allowed=allowed)
+        caller = STRANGER if route.role is None else await self._admitted(request, route.role)
+        api = self._api
+        call = Call(
+            caller=caller,
+            app=api.app,
+            store=api.store_of(caller),
+            path={name: unquote(value) for name, value in request.path_params.items()},
+            query=query_of(request.query_params.multi_items(), route.query),
+            body=await body_of(request, route.body, route.most_bytes),
+            request=request,
+            closing=api.closing,
+        )
+        return respond(route, await route.handler(call), request)
+
+    async def _admitted(self, request: Request, role: Role) -> Caller:
+        """The caller, if it may do what asks for the role; a refusal is audited."""
+        caller = None
+        try:
+            caller = await self._api.admission.admit(request)
+            if not caller.may(role):
+                raise Forbidden(
+                    f"{caller.name} has the role {caller.role}, and this needs {role}",
+                    fix=f"use a token whose role is {' or '.join(allowing(role))}",
+                )
+            return caller
+        except AccessError as error:
+            asked = f"{request.method} {request.url.path}"[:200]
+            who = refused_name(request, caller)
+            self._api.refused.note(error, caller=who, address=address_of(request), asked=asked)
+            raise
+
+
+def allowing(role: Role) -> list[Role]:
+    """The roles that may do what asks for this one."""
+    return [each for each in ROLES if Caller("", each).may(role)]

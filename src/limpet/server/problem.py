@@ -1,0 +1,55 @@
+"""Decides what a refused request is told: a problem document (RFC 9457) with the code and the fix of the error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from limpet.core.access.refusal import TokenInvalid, TokenRequired, TooManyRequests
+from limpet.core.errors import LimpetError
+from limpet.core.text.storable import storable
+from limpet.ops.codes import meaning_of
+from limpet.server.refusal import MethodNotAllowed
+
+MEDIA_TYPE: Final = "application/problem+json"
+KIND: Final = "urn:limpet:error:"  # of a problem's type, before the code
+
+
+def problem(error: LimpetError, instance: str) -> dict[str, Any]:
+    """The document for an error; `instance` is the path that was asked for."""
+    meaning = meaning_of(error)
+    return {
+        "type": f"{KIND}{error.code}",
+        "title": meaning.title,
+        "status": meaning.status,
+        "detail": storable(error.message),
+        "instance": instance,
+        "code": error.code,
+        "fix": storable(error.fix) or None,
+    }
+
+
+def problem_response(error: LimpetError, instance: str) -> Response:
+    """The answer for an error, with the headers that its status asks for."""
+    document = problem(error, instance)
+    return Response(
+        msgspec.json.encode(document),
+        status_code=document["status"],
+        media_type=MEDIA_TYPE,
+        headers=_headers(error),
+    )
+
+
+def _headers(error: LimpetError) -> dict[str, str]:
+    if isinstance(error, TokenInvalid):
+        return {"www-authenticate": 'Bearer realm="limpet", error="invalid_token"'}
+    if isinstance(error, TokenRequired):
+        return {"www-authenticate": 'Bearer realm="limpet"'}
+    if isinstance(error, TooManyRequests):
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": error.allowed}
+    return {}

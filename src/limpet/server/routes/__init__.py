@@ -1,0 +1,1 @@
+"""The handlers and routes of the HTTP API, one module for each noun."""

@@ -1,0 +1,71 @@
+"""The server as a program: where it listens, what it refuses to start with, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from limpet.stores.sqlite import SqliteStore
+from tests.cli.conftest import Cli
+from tests.server.asking import Wire
+
+
+@asynccontextmanager
+async def served(folder: Path, *words: str) -> AsyncIterator[tuple[Process, dict[str, Any]]]:
+    """A server on a store in that folder, on any port, and what it said when it took connections."""
+    store = SqliteStore(str(folder / "jobs.db"), sync="normal")
+    await store.open()
+    await store.close()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
+    command = [sys.executable, "-m", "limpet.cli", "serve", "--port", "0", "--json", *words]
+    env = {**kept, "LIMPET_URL": f"sqlite:///{folder}/jobs.db?sync=normal"}
+    process = await asyncio.create_subprocess_exec(*command, env=env, cwd=folder, stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    try:
+        yield process, msgspec.json.decode(await process.stdout.readline())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_says_where_it_listens_and_ends_quietly(tmp_path: Path, number: signal.Signals) -> None:
+    async with served(tmp_path) as (process, banner):
+        assert banner["loopback_role"] == "admin"
+        async with Wire(banner["listens"]) as wire:
+            await wire.ask("GET", "/api/v1/stats")
+            assert (await wire.answer()).json["ready"] == 0
+            process.send_signal(number)
+            _, errors = await process.communicate()
+        assert (process.returncode, errors) == (0, b"")
+
+
+def test_a_server_for_others_needs_a_token_to_start(cli: Cli) -> None:
+    cli("migrate")
+    ran = cli("serve", "--host", "0.0.0.0", "--port", "0", code=2)
+    assert "0.0.0.0 can be reached by other machines" in ran.err
+    assert "limpet tokens create" in ran.err
+
+
+def test_a_server_needs_a_store_that_is_there(cli: Cli) -> None:
+    assert "there is no store" in cli("serve", "--port", "0", code=5).err
+
+
+def test_a_port_that_is_taken_is_named(cli: Cli) -> None:
+    from limpet.server.serving import listener_on
+
+    cli("migrate")
+    with listener_on("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{port}" in cli("serve", "--port", str(port), code=2).err

@@ -1,0 +1,118 @@
+"""Routes, their decoding and their refusals: every refusal is a problem document."""
+
+from __future__ import annotations
+
+import pytest
+
+from limpet import Limpet
+from limpet.core.jobs.ids import id_text
+from limpet.core.records.queue import StatsRecord
+from limpet.server import Api
+from limpet.server.route import MiB, Route, post
+from limpet.server.table import ROUTES
+from limpet.stores.base import Store
+from tests.ops.making import job, put
+from tests.server.asking import Client
+from tests.server.conftest import GENEROUS, app_on
+
+
+async def test_jobs_are_listed_and_shown(everywhere: Store) -> None:
+    ids = await put(everywhere, job("send"), job("send"), job("noop", "other"))
+    async with Api(app_on(everywhere), settings=GENEROUS, local=True).lifespan() as api:
+        client = Client(api)
+        page = (await client.get("/api/v1/jobs?q=queue:mail&limit=1")).json
+        assert [each["id"] for each in page["jobs"]] == [id_text(ids[1])]
+        rest = (await client.get(f"/api/v1/jobs?q=queue:mail&cursor={page['cursor']}")).json
+        assert [each["id"] for each in rest["jobs"]] == [id_text(ids[0])]
+        shown = await client.get(f"/api/v1/jobs/{id_text(ids[2])}")
+        assert (shown.json["task"], shown.json["queue"], shown.json["state"]) == ("noop", "other", "ready")
+        assert [each["queue"] for each in (await client.get("/api/v1/queues")).json["queues"]] == ["mail", "other"]
+        assert (await client.get("/api/v1/stats")).json["ready"] == 3
+
+
+async def test_a_record_that_has_not_changed_is_not_sent_again(client: Client, store: Store) -> None:
+    (id,) = await put(store, job())
+    path = f"/api/v1/jobs/{id_text(id)}"
+    first = await client.get(path)
+    again = await client.get(path, if_none_match=first.headers["etag"])
+    assert (again.status, again.raw, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    await store.cancel([id], "why")
+    assert (await client.get(path, if_none_match=f'"other", W/{first.headers["etag"]}')).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/v1/jobs/019a0000-0000-7000-8000-000000000000", 404, "job_not_found"),
+        ("/api/v1/jobs/a%2Fb", 404, "job_not_found"),
+        ("/api/v1/nothing", 404, "no_such_route"),
+        ("/api/v1/jobs/", 404, "no_such_route"),
+        ("/", 404, "no_such_route"),
+        ("/api/v1/jobs?q=colour:red", 422, "invalid_query"),
+        ("/api/v1/jobs?limt=3", 422, "invalid_request"),
+        ("/api/v1/jobs?limit=3&limit=4", 422, "invalid_request"),
+        ("/api/v1/jobs?limit=three", 422, "invalid_request"),
+        ("/api/v1/jobs?limit=501", 422, "invalid_request"),
+        ("/api/v1/queues?limit=3", 422, "invalid_request"),
+        ("/api/v1/jobs?cursor=x", 422, "invalid_option"),
+    ],
+)
+async def test_what_cannot_be_answered_is_a_problem(client: Client, path: str, status: int, code: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status, answer.problem) == (status, code)
+    assert answer.json["instance"] == path.partition("?")[0]
+
+
+async def test_an_unknown_parameter_is_answered_with_the_nearest_one(client: Client) -> None:
+    assert "limit" in (await client.get("/api/v1/jobs?limt=3")).json["fix"]
+    assert "'limit'" in (await client.get("/api/v1/jobs?limit=three")).json["detail"]
+
+
+async def test_another_method_is_refused_with_those_that_there_are(client: Client) -> None:
+    answer = await client.ask("DELETE", "/api/v1/stats")
+    assert (answer.status, answer.problem, answer.headers["allow"]) == (405, "method_not_allowed", "GET, HEAD")
+    assert (await client.ask("HEAD", "/api/v1/stats")).status == 200
+
+
+async def test_health_is_told_to_anybody(store: Store) -> None:
+    api = Api(app_on(store), settings=GENEROUS)
+    for path in ("/healthz", "/readyz"):
+        answer = await Client(api, address="203.0.113.5").get(path)
+        assert (answer.status, answer.json) == (200, {"status": "ok"})
+    await api.close()
+    assert (await Client(api).get("/readyz")).status == 503
+    assert (await Client(api).get("/healthz")).status == 200
+
+
+async def test_an_error_of_ours_is_told_without_its_words(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object) -> StatsRecord:
+        raise RuntimeError("the secret word")
+
+    monkeypatch.setattr(StatsRecord, "of", broken)
+    answer = await client.get("/api/v1/stats")
+    assert (answer.status, answer.problem) == (500, "limpet")
+    assert b"secret" not in answer.raw
+    assert "the secret word" in caplog.text
+
+
+async def test_the_first_request_starts_what_is_mounted() -> None:
+    app = Limpet("sqlite://")
+    api = Api(app, settings=GENEROUS, local=True)
+    assert (await Client(api).get("/api/v1/stats")).status == 200
+    await api.close()
+    assert api.closing.is_set()
+    await app.close()
+
+
+@pytest.mark.parametrize("each", ROUTES, ids=lambda each: f"{each.method} {each.path}")
+def test_every_route_says_what_it_does(each: Route) -> None:
+    assert each.summary.endswith("."), "its docstring is its summary"
+    assert each.role is not None or each.bare, "only what watches the server needs no role"
+
+
+def test_the_types_of_a_route_are_those_of_its_handler() -> None:
+    (shown,) = [each for each in ROUTES if each.path == "/stats"]
+    assert (shown.answer, shown.noun, shown.most_bytes) == (StatsRecord, "stats", MiB)
+    assert post("/stats", "admin", shown.handler, status=201).full_path == "/api/v1/stats"
