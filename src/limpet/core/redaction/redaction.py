@@ -20,6 +20,7 @@ from limpet.core.jobs.view import AttemptView, Inspection, JobView
 from limpet.core.redaction.rule import MASK, Path, Rule, Rules
 from limpet.core.redaction.secrets import Scalar, Secrets, scalars_in
 
+ARGUMENTS: Final = frozenset({"args", "patch", "before", "after"})  # facts of the audit log that hold arguments
 _NOTHING: Final = Secrets()
 
 
@@ -80,6 +81,24 @@ class Hidden:
     def masked(self, place: str, value: Any, *under: str) -> Any:
         """A value at a place without what its rules hide."""
         return _Hiding(self.rules).value((place, *under), value)
+
+    def facts(self, said: Any) -> Any:
+        """What the audit log keeps of an action, without hidden arguments."""
+        if not self.rules or not isinstance(said, dict) or ARGUMENTS.isdisjoint(said):
+            return said
+        hiding = _Hiding(self.rules)
+        kept = {name: hiding.value(("args",), each) if name in ARGUMENTS else each for name, each in said.items()}
+        return Secrets(hiding.found).out_of_all(kept)
+
+    def call(self, args: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The arguments and the options of jobs that are to come."""
+        if not self.rules:
+            return args, dict(options)
+        hiding = _Hiding(self.rules)
+        shown = hiding.value(("args",), args)
+        said = {name: hiding.value(("meta",), each) if name == "meta" else each for name, each in options.items()}
+        secrets = Secrets(hiding.found)
+        return secrets.out_of_all(shown), secrets.out_of_all(said)
 
     def secrets(self, args: bytes, meta: bytes = b"", results: Iterable[bytes] = ()) -> Secrets:
         """The hidden values that a job is given: among its arguments, its meta, and what its parents left."""

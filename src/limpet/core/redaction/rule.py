@@ -13,7 +13,7 @@ from limpet.core.errors import InvalidOption
 
 # What stands in the place of a value. No program writes it by accident, so that one that comes back is recognised.
 MASK: Final = "•••redacted•••"
-MASK_BYTES: Final = MASK.encode()
+MASK_JSON: Final = f'"{MASK}"'.encode()
 
 PLACES: Final = ("args", "result", "meta", "steps", "checkpoint", "events")
 _OBJECTS: Final = ("args", "meta")  # these are always objects: a rule for all of one hides each value of it

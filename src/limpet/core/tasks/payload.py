@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from limpet.core.errors import InvalidArguments, InvalidTask
 from limpet.core.flows.refs import REF, Given, Refers, filled, holds_failed, look_alikes, refuse_look_alikes
+from limpet.core.redaction.rule import MASK, MASK_JSON
 from limpet.core.tasks.annotation import EMPTY, REST, Codec, Kind, Parameter, mentions_bytes, resolve, schema_of
 from limpet.core.tasks.codec import (
     MAX_BYTES,
@@ -191,6 +192,11 @@ class Signature:
         if len(raw) > max_bytes:
             raise too_large(
                 len(raw), max_bytes, f"the arguments of {self.label}", "pass an id or a URL, or raise max_payload_bytes"
+            )
+        if MASK_JSON in raw:
+            raise InvalidArguments(
+                f"the arguments of {self.label} hold {MASK!r}, which a record shows in place of a hidden value",
+                fix="pass the value itself: take it from where it is kept, not from a record or a page",
             )
 
     @cached_property
