@@ -34,6 +34,7 @@ from limpet.core.records.queue import (
     WeightRecord,
 )
 from limpet.core.records.record import Record
+from limpet.core.records.redaction import RuleRecord
 from limpet.core.records.schedule import (
     BackfillReport,
     NextRun,
@@ -89,6 +90,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "RuleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

@@ -139,7 +139,8 @@ class Waits:
         asking = _meant(view, name)
         decision = Approval(approved, storable(self.actor), storable(comment))
         said = await self._send(view.id, asking.event, encode_value(decision))
-        facts: dict[str, object] = {"name": asking.name, "question": asking.question}
+        question = (await redaction_of(self.store)).of(view).text(asking.question)
+        facts: dict[str, object] = {"name": asking.name, "question": question}
         await self._log("job.approve" if approved else "job.reject", said, facts, decision.comment)
         return said
 

@@ -12,9 +12,11 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple, replace
 
+from limpet.core.errors import UsageError
+from limpet.core.flows.refs import Given, filled
 from limpet.core.flows.steps import EVENT, KIND
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.lease import Note
+from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.meta import OURS, whole_meta
 from limpet.core.jobs.view import AttemptView, Inspection, JobView
 from limpet.core.redaction.rule import MASK, Path, Rule, Rules
@@ -100,16 +102,34 @@ class Hidden:
         secrets = Secrets(hiding.found)
         return secrets.out_of_all(shown), secrets.out_of_all(said)
 
-    def secrets(self, args: bytes, meta: bytes = b"", results: Iterable[bytes] = ()) -> Secrets:
-        """The hidden values that a job is given: among its arguments, its meta, and what its parents left."""
+    def arguments(self, args: bytes) -> Secrets:
+        """The hidden values among arguments."""
+        hiding = _Hiding(self.rules)
+        hiding.json(("args",), args)
+        return Secrets(hiding.found)
+
+    def given(self, job: Claimed, notes: Iterable[Note] = ()) -> Secrets:
+        """The hidden values that a claimed job has: in its arguments and meta, from its parents, in what it noted."""
         if not self.rules:
             return _NOTHING
         hiding = _Hiding(self.rules)
-        hiding.json(("args",), args)
-        hiding.meta(meta)
-        for result in results:
-            hiding.json(("result",), result)
+        hiding.value(("args",), arguments_of(job))
+        hiding.meta(job.meta)
+        for left in job.inputs.values():
+            hiding.json(("result",), left.result)
+        for note in (*job.notes, *notes):
+            hiding.note(note)
         return Secrets(hiding.found)
+
+
+def arguments_of(job: Claimed) -> Any:
+    """The arguments of a claimed job, with what its parents left in its place where that can be told."""
+    try:
+        args = msgspec.json.decode(job.args)
+        given = Given.to(job)
+        return args if given is None else msgspec.json.decode(msgspec.json.encode(filled(args, given)))
+    except (ValueError, RecursionError, UsageError):
+        return None
 
 
 class Veil:

@@ -99,12 +99,15 @@ def _forms(value: Scalar) -> Iterator[str]:
     lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
     for text in (value, value.strip(), *(line for line in lines if len(line) >= LINE)):
         if len(text) >= SHORTEST:
-            yield text
-            yield repr(text)[1:-1]
-            yield json.dumps(text)[1:-1]
-            yield json.dumps(text, ensure_ascii=False)[1:-1]
+            for written in (text, repr(text)[1:-1], *_in_json(text)):
+                yield written
+                yield from _in_json(written)  # a message that quotes it, as a line of a JSON log
             yield quote(text.encode(errors="replace"), safe="")
             yield quote_plus(text.encode(errors="replace"))
+
+
+def _in_json(text: str) -> tuple[str, str]:
+    return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _either(texts: list[str]) -> re.Pattern[str] | None:

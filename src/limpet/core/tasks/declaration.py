@@ -19,6 +19,7 @@ from limpet.core.limits.budget import Budget, Over
 from limpet.core.limits.limit import Breaker, DeclaredLimit
 from limpet.core.limits.period import Period
 from limpet.core.limits.unit import ONE, Cost
+from limpet.core.redaction.rule import parse_rules
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
@@ -137,6 +138,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             on_duplicate=self.on_duplicate,
             cost=None if self.cost_in_code else Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
+            redact=parse_rules(self.redact),
         )
 
     @property

@@ -21,7 +21,6 @@ from limpet.core.jobs.unique import UniqueOption
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.limits.unit import Amounts, Cost, cost_from
-from limpet.core.redaction.rule import Rules
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import checked_names, did_you_mean, nearest
 from limpet.core.tasks.payload import Signature
@@ -304,17 +303,6 @@ def on_lost_lease_of(asked: OnLostLease | None) -> OnLostLease | None:
     if asked is not None and asked not in get_args(OnLostLease):
         raise InvalidOption(f"on_lost_lease={asked!r} is unknown", fix=did_you_mean(str(asked), get_args(OnLostLease)))
     return asked
-
-
-def refuse_secret_keys(templates: Iterable[Template], rules: Rules, label: str) -> None:
-    """Refuse a key that is made of a hidden argument: keys are shown in lists, without the job that they are of."""
-    for template in templates:
-        for path in template.paths:
-            if (rule := rules.covers(("args", *path))) is not None:
-                raise InvalidTask(
-                    f"the key {template.text!r} of {label}() is made of {'.'.join(path)!r}, which {rule.text!r} hides",
-                    fix="keys are shown: pass a name or a hash of the value as an argument of its own, and use that",
-                )
 
 
 def size_of(value: int, what: str) -> int:

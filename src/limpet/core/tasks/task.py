@@ -52,7 +52,6 @@ from limpet.core.tasks.declare import (
     on_lost_lease_of,
     optional_ms,
     policy_of,
-    refuse_secret_keys,
     size_of,
     steps_of,
     tenant_of,
@@ -62,6 +61,7 @@ from limpet.core.tasks.lane import CACHED, lane_of, new_lane
 from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
 from limpet.core.tasks.payload import Signature, refuse_look_alikes_in
 from limpet.core.tasks.queue import NO_QUEUES, Queue, queue_name
+from limpet.core.tasks.secret_keys import refuse_keys, refuse_templates
 from limpet.core.tasks.template import Template
 from limpet.core.text.foreign_words import option_of_others
 
@@ -183,14 +183,10 @@ class TaskSpec:
             redact=parse_rules(options.get("redact", ())),
             redact_all=redact_all,
         )
-        spec._refuse_secret_keys()
+        templates = [*spec.templates.values(), *(one.template for one in spec.ceilings)]
+        templates += [spec.breaker.template] if spec.breaker is not None and spec.breaker.template is not None else []
+        refuse_templates(templates, (*redact_all, *spec.own_rules), signature.label)
         return spec
-
-    def _refuse_secret_keys(self) -> None:
-        found = [*self.templates.values(), *(one.template for one in self.ceilings)]
-        found += [self.breaker.template] if self.breaker is not None and self.breaker.template is not None else []
-        if any(template.paths for template in found):
-            refuse_secret_keys(found, self._hidden().rules, self.signature.label)
 
     @classmethod
     def named(cls, name: str, *, queue: str = "default") -> TaskSpec:
@@ -218,9 +214,6 @@ class TaskSpec:
     @cached_property
     def hidden(self) -> Hidden:
         """What no face may show of its jobs; asked for once all names in its signature are defined."""
-        return self._hidden()
-
-    def _hidden(self) -> Hidden:
         return Hidden((*self.redact_all, *self.own_rules))
 
     @property
@@ -312,6 +305,9 @@ def build_job(
             f"on_duplicate={unique.on_duplicate!r} of a job that waits for others",
             fix="leave it out, or let the last of those enqueue this job",
         )
+    if spec.hidden:
+        key = None if unique is None or spec.unique is True or options.unique is True else unique.key
+        refuse_keys(spec.hidden, spec.name, args, lane, unique=key, tags=options.tags)
     return Job(
         id,
         lane,
