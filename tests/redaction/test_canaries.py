@@ -136,3 +136,18 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
     faces = ("job", "explain", "log", "causes", "audit", "flows", "schedules")
     assert [face for face in faces if MASK not in found[face]] == []
     assert MASK in found["limpet jobs --json"]
+
+
+def test_without_rules_every_canary_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the test above cannot find is nowhere to be found: it looks where secrets are."""
+    shop = Shop(url_of("sqlite", tmp_path), "bare")
+
+    async def play() -> set[str]:
+        async with shop.app:
+            await shop.play()
+            operator = Operator(shop.app.store, "ada")
+            for rule in await operator.redaction.list():
+                await operator.redaction.remove(rule.rule, task=rule.task or "")
+            return shop.canaries.sung(text_of(await told_by_ops(shop)))
+
+    assert set(shop.canaries) - asyncio.run(play()) == set()

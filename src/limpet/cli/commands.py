@@ -41,8 +41,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Set up": {
         "migrate": "Create or upgrade the store.",
-        "config": "Say which settings are in force, and why.",
-        "redaction": "What no face may show: list, add, remove.",
+        "config, redaction": "Which settings are in force; what is hidden.",
         "serve, tokens": "Answer HTTP; say who may use it.",
         "completion": "Print a shell completion script.",
     },

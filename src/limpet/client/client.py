@@ -90,7 +90,7 @@ class Client:
         self._flows = flows
         self._outbox = outbox
         self.rules = PublishedRules(connection, specs, redact)
-        self.producer = Producer(connection, settings.enqueue_timeout_s, self.rules)
+        self.producer = Producer(connection, settings.enqueue_timeout_s, specs, self.rules.publish)
         self._published = Published(connection)
         self.middleware: list[EnqueueMiddleware] = []
 

@@ -13,9 +13,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from limpet.client.late import Asked, late, not_stored
 from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable, WrongContext
@@ -85,26 +85,20 @@ class Connection:
             )
 
 
-class Before(Protocol):
-    """What a store must know before it is given jobs."""
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the store of this process may not know it yet."""
-
-    async def tell(self) -> None:
-        """Tell it."""
-
-    def forget(self) -> None:
-        """The store was emptied, or is another one."""
-
-
 class Producer:
     """Stores jobs for every event loop of the process."""
 
-    def __init__(self, connection: Connection, timeout_s: float, before: Before | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        timeout_s: float,
+        tasks: Sized = (),
+        before: Callable[[Store], Awaitable[object]] | None = None,
+    ) -> None:
+        """`before` tells a store what it must know before it is given jobs: once, and again with more `tasks`."""
         self.connection = connection
-        self.before = before
+        self._tasks, self._before = tasks, before
+        self._told: tuple[Store, int] | None = None
         self.timeout_s = timeout_s
         self._pid = 0
         self._batchers: dict[asyncio.AbstractEventLoop, LoopBatcher] = {}  # replaced, never changed: threads read it
@@ -156,9 +150,12 @@ class Producer:
 
     async def store(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
         """Store all jobs or none, after what must be there before any job."""
-        if self.before is not None and self.before.is_due:
-            await self.before.tell()
-        return await self.connection.store.enqueue(jobs, rules)
+        store, told = self.connection.store, self._told
+        if told is None or told[0] is not store or told[1] != len(self._tasks):
+            if self._before is not None:
+                await self._before(store)
+            self._told = store, len(self._tasks)
+        return await store.enqueue(jobs, rules)
 
     def recognise(self) -> None:
         """Say so when another store answered than before: the jobs that this process had stored there are gone."""
@@ -168,8 +165,7 @@ class Producer:
             found = None if met is None or met[0] is not store else change(Sight(met[1]), Sight(store.identity))
             if found is not None:
                 logger.error("%s (%s)", found.text, found.fix)
-                if self.before is not None:
-                    self.before.forget()
+                self._told = None
 
     async def when_room(self, wait_ms: int, send: Callable[[], Awaitable[T]]) -> T:
         """The answer of `send`; while the queue is full it is asked again, for as long as the caller waits for room."""
