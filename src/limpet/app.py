@@ -17,7 +17,7 @@ from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import JobHandle
 from limpet.client.hooks import HookOptions
 from limpet.client.injection import OpenResources
-from limpet.client.new_job import EnqueueMiddleware, checked
+from limpet.client.new_job import EnqueueMiddleware, checked, refuse_misfit
 from limpet.client.options import CallOptions, ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.registry import Registry
@@ -346,6 +346,7 @@ class Limpet:
 
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
+        refuse_misfit(fn, 2, takes="a JobContext and run", shape="async def fn(job: JobContext, run)")
         self._middleware.append(fn)
         return fn
 

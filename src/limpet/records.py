@@ -3,6 +3,7 @@
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
+from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
@@ -23,6 +24,7 @@ from limpet.core.records.log import (
     FindingRecord,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -58,9 +60,12 @@ __all__ = [
     "BreakerRecord",
     "BudgetRecord",
     "BulkReport",
+    "CauseDecisions",
     "CauseRecord",
     "ChangeRecord",
     "ClaimRecord",
+    "DecisionLog",
+    "DecisionRecord",
     "DifferenceRecord",
     "EventRecord",
     "EverRecord",
@@ -80,8 +85,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -91,6 +98,7 @@ __all__ = [
     "RetentionChange",
     "RetentionRecord",
     "RuleRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

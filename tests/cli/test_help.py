@@ -14,7 +14,14 @@ from limpet.cli.examples import EXAMPLES, examples_of
 from limpet.cli.root import limpet
 from tests.cli.conftest import Cli
 
-STAYS = ("worker", "outbox", "serve", "demo", "completion")  # they run on, or are no call of `limpet`
+STAYS = (
+    "worker",
+    "outbox",
+    "serve",
+    "demo",
+    "completion",
+    "dead review",
+)  # they run on, ask, or are no call of `limpet`
 SHOP = """
 from limpet import Limpet
 
@@ -80,7 +87,7 @@ def test_an_example_is_a_call_that_works(group: str, cli: Cli, tmp_path: Path) -
     (tmp_path / "answer.json").write_text("{}")
     cli("migrate")
     for path in COMMANDS:
-        if path.split()[0] != group:
+        if path.split()[0] != group or path in STAYS:
             continue
         for example in examples_of(path):
             limpet_, *words = shlex.split(example)
@@ -106,4 +113,4 @@ def test_the_examples_of_what_runs_on_name_options_that_are_there(path: str) -> 
     for example in examples_of(path):
         words = shlex.split(example.removeprefix('eval "$(').removesuffix(')"'))
         command = COMMANDS[path]
-        command.make_context(path, words[2:])
+        command.make_context(path, words[1 + len(path.split()) :])

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,24 +17,15 @@ from limpet.cli.watch import fitted, with_interval
 from limpet.core.jobs.ids import id_text
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
+from tests.cli.pseudo import COLUMNS, ROWS, WITHIN_S, OnTerminal, plain
 from tests.cli.test_help import COMMANDS
 from tests.ops.making import job, put
 
-WITHIN_S = 60.0
-ROWS, COLUMNS = 24, 80
 LISTS = (
     *("jobs", "queues", "workers", "flows", "dead", "dead causes", "limits", "limits history", "breakers"),
     *("breakers history", "schedules", "schedules next", "approvals", "tokens", "stats", "events", "audit"),
     *("queues retention", "queues weights", "doctor", "tasks", "hooks"),
 )
-# The first terminal that the leader of a new session opens is the one whose Ctrl-C it hears.
-ON_TERMINAL = """
-import os, sys
-terminal = os.open(sys.argv[1], os.O_RDWR)
-for number in (0, 1, 2):
-    os.dup2(terminal, number)
-os.execv(sys.executable, [sys.executable, "-m", "limpet.cli", *sys.argv[2:]])
-"""
 TWICE = ("--watch", "100ms", "--looks", "2")
 
 
@@ -89,52 +74,22 @@ def test_what_does_not_fit_is_counted_and_the_newest_stays() -> None:
     assert fitted(["\x1b[31m" + "x" * 80 + "\x1b[0m", "y"], 80, 2, head=False, newest_last=False)[1] == "y"
 
 
-class Watching:
-    """`limpet … --watch` in a process of its own, on a pseudo terminal."""
-
-    def __init__(self, url: str, *words: str) -> None:
-        self._main, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ON_TERMINAL, os.ttyname(inner), *words],
-            env={**os.environ, "LIMPET_URL": url, "TERM": "xterm", "NO_COLOR": "1"},
-            start_new_session=True,
-        )
-        self._inner = inner  # open until the end: without a holder the terminal is gone
-        self.said = ""
+class Watching(OnTerminal):
+    """`limpet … --watch`."""
 
     @property
     def screen(self) -> list[str]:
         """The rows of the last whole drawing."""
         *_, last = re.split(r"\x1b\[\?25l\x1b\[H", self.said.rpartition("\x1b[J")[0])
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", last).replace("\r", "").split("\n")
+        return plain(last).split("\n")
 
     def until(self, there: Callable[[list[str]], bool]) -> list[str]:
         """The screen, as soon as it is so."""
         end_s = time.monotonic() + WITHIN_S
         while not there(self.screen):
             assert time.monotonic() < end_s, self.said[-4_000:]
-            if not select.select([self._main], [], [], 1.0)[0]:
-                assert self.process.poll() is None, self.said[-4_000:]
-            else:
-                self.said += os.read(self._main, 65_536).decode(errors="replace")
+            self.hear()
         return self.screen
-
-    def rest(self) -> str:
-        """What it said last."""
-        while select.select([self._main], [], [], 0)[0]:
-            self.said += os.read(self._main, 65_536).decode(errors="replace")
-        return self.said
-
-    def type(self, text: str) -> None:
-        os.write(self._main, text.encode())
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._main)
-        os.close(self._inner)
 
 
 @pytest.fixture

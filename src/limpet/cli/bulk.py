@@ -40,20 +40,21 @@ async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_
         report = await act(dry_run=True)
         if not dry_run and report.matched:
             _show(terminal, report)
-            terminal.confirm(f"{report.action} {_jobs(report.matched)}?", yes=yes)
+            terminal.confirm(f"{report.action} {jobs_text(report.matched)}?", yes=yes)
     if not dry_run and (report is None or report.matched):
         with terminal.progress("working") as progress:
             report = await act(progress=progress)
     if terminal.machine:
         terminal.answer(report)
     else:
-        _tell(terminal, report)
+        tell(terminal, report)
         for note in report.notes:
             terminal.say(f"note: {note}")
     return _exit(report, named=not is_query(words))
 
 
-def _jobs(count: int) -> str:
+def jobs_text(count: int) -> str:
+    """A number of jobs, in words."""
     return f"{count:,} job{'' if count == 1 else 's'}"
 
 
@@ -62,12 +63,12 @@ def _show(terminal: Terminal, report: BulkReport) -> None:
         why = f"  {job.failure}" if job.error else ""
         terminal.say(f"  {job.id}  {job.state}  {job.task}  ({job.queue}){why}")
         if place < len(report.edits):
-            _show_edit(terminal, job, report.edits[place])
+            show_edit(terminal, job, report.edits[place])
     if report.matched > len(report.samples):
         terminal.say(f"  … and {report.matched - len(report.samples):,} more")
 
 
-def _show_edit(terminal: Terminal, job: JobRecord, edit: Mapping[str, Any]) -> None:
+def show_edit(terminal: Terminal, job: JobRecord, edit: Mapping[str, Any]) -> None:
     """The arguments as they will be, with what they were where they change."""
     before, after = edit["before"], edit["after"]
     for name, value in job.args.items():
@@ -84,9 +85,10 @@ def _json(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _tell(terminal: Terminal, report: BulkReport) -> None:
+def tell(terminal: Terminal, report: BulkReport) -> None:
+    """What was done, or would be, as a person reads it."""
     if report.dry_run:
-        terminal.text(f"would {report.action} {_jobs(report.matched)}")
+        terminal.text(f"would {report.action} {jobs_text(report.matched)}")
         _show(terminal, report)
         return
     words = ", ".join(f"{count:,} {answer.replace('_', ' ')}" for answer, count in sorted(report.answers.items()))

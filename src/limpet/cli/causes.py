@@ -67,19 +67,20 @@ def _row(one: CauseRecord, now_ms: int) -> tuple[object, ...]:
 
 async def cause_body(terminal: Terminal, which: CauseKey) -> None:
     """Show one cause: its status, who has it, its deaths by the hour, and three of its jobs."""
+    from limpet.ops.causes import jobs_of
+
     async with terminal.operator() as operator:
         found = await operator.desk.cause(which)
         if terminal.machine:
             terminal.answer(found)
             return
-        await show_cause(terminal, operator, found)
+        show_cause(terminal, found, operator.now_ms())
+        for job in (await operator.jobs(jobs_of(found.key, 3))).jobs:
+            terminal.text(f"  job        {job.id}  attempt {job.attempt}/{job.attempts}")
 
 
-async def show_cause(terminal: Terminal, operator: Operator, found: CauseRecord) -> None:
+def show_cause(terminal: Terminal, found: CauseRecord, now_ms: int) -> None:
     """A cause as a person reads it."""
-    from limpet.ops.causes import jobs_of
-
-    now_ms = operator.now_ms()
 
     def at(moment: datetime) -> str:
         return f"{text_of_ms(ago_ms(moment, now_ms))} ago ({plain(moment)})"
@@ -94,8 +95,6 @@ async def show_cause(terminal: Terminal, operator: Operator, found: CauseRecord)
         terminal.text(f"  escalated  by {found.escalated_by} {at(found.escalated_at)}")
     if found.note:
         terminal.long_text(f"  note       {found.note}")
-    for job in (await operator.jobs(jobs_of(found.key, 3))).jobs:
-        terminal.text(f"  job        {job.id}  attempt {job.attempt}/{job.attempts}")
 
 
 def status_text(found: CauseRecord) -> str:
@@ -106,6 +105,11 @@ def status_text(found: CauseRecord) -> str:
     if found.status_by is not None and found.status != "regressed":
         words += f" by {found.status_by}"
     return words if found.assignee is None else f"{words}, assigned to {found.assignee}"
+
+
+def said_text(said: CauseRecord, *, planned: bool = False) -> str:
+    """What a cause is after a decision, or would be, in one line."""
+    return f"cause {said.cause} of {said.task} in {said.queue}: {'would be ' * planned}{status_text(said)}"
 
 
 def hour_bars(found: CauseRecord) -> str:
@@ -146,8 +150,7 @@ def _saying(body: Callable[..., Any]) -> Body:
         if terminal.machine:
             terminal.answer(said)
             return
-        would = "would be " if given["dry_run"] else ""
-        terminal.text(f"cause {said.cause} of {said.task} in {said.queue}: {would}{status_text(said)}")
+        terminal.text(said_text(said, planned=given["dry_run"]))
 
     made: Any = naming(call)
     for option in (

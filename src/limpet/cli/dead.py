@@ -1,4 +1,4 @@
-"""Commands about the dead-letter queue: list, show, retry, edit, discard, and those about causes."""
+"""Commands about the dead-letter queue: list, show, retry, edit, discard, review, log, and those about causes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import click
 
 from limpet.cli.bulk import is_query, run_action, words_to_which
 from limpet.cli.causes import CAUSE_COMMANDS
+from limpet.cli.decisions import log
 from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
+from limpet.cli.review import review
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, Listing, bulk_options, command, complete_query, since_option
 from limpet.core.errors import UsageError
@@ -81,8 +83,10 @@ async def discard_body(
 
 dead.add_command(command("list", lists=True, cls=Asking)(list_body))
 dead.add_command(job, "show")
+dead.add_command(review)
 for each in CAUSE_COMMANDS:
     dead.add_command(each)
 dead.add_command(command("retry", cls=Asking)(dead_retry_body))
 dead.add_command(edit)
 dead.add_command(command("discard", cls=Asking)(discard_body))
+dead.add_command(log)

@@ -56,7 +56,7 @@ async def edit_body(
             async def refuse_unfit(**edit: Any) -> None:
                 await operator.retry(whole, dry_run=True, **edit)
 
-            args, patch = await _edited(await operator.job(view.id), refuse_unfit)
+            args, patch = await edited(await operator.job(view.id), refuse_unfit)
 
         async def act(**how: Any) -> Any:
             return await operator.retry(whole, reason=reason, delay_ms=delay, args=args, patch=patch, **how)
@@ -64,7 +64,7 @@ async def edit_body(
         return await run_action(terminal, act, [id], dry_run=dry_run, yes=yes)
 
 
-async def _edited(job: JobRecord, refuse_unfit: Callable[..., Awaitable[None]]) -> tuple[_Args, _Args]:
+async def edited(job: JobRecord, refuse_unfit: Callable[..., Awaitable[None]]) -> tuple[_Args, _Args]:
     """What a person makes of the arguments, as new ones or as a patch; a mistake opens the editor again."""
     import msgspec
 

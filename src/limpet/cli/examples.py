@@ -141,6 +141,8 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet dead escalate 9f2c41 --to 'network team' --reason 'since noon'",
         "limpet dead escalate timeout --queue mail --to ada --if-version 0",
     ),
+    "dead review": ("limpet dead review", "limpet dead review --queue mail --assignee ada"),
+    "dead log": ("limpet dead log --since 30d", "limpet dead log --since 2020-11-19T08:00Z --queue mail --json"),
     "dead retry": (
         "limpet dead retry error:Timeout --dry-run",
         "limpet dead retry --all --yes --reason 'the provider is back'",

@@ -7,6 +7,7 @@ from limpet.core.records.lease import LeaseAnswer
 from limpet.ops.agents import Agents
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
+from limpet.ops.operation_runner import OperationRunner, run_operations
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
 from limpet.ops.schedules import Schedules
@@ -21,9 +22,11 @@ __all__ = [
     "InvalidQuery",
     "LeaseAnswer",
     "LimitChange",
+    "OperationRunner",
     "Operator",
     "Reason",
     "Schedules",
     "Waits",
     "parse_query",
+    "run_operations",
 ]

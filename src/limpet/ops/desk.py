@@ -12,11 +12,13 @@ from limpet.core.endings.review import STATUSES, CauseStatus, Review
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.jobs.view import Entry
 from limpet.core.records.cause import CauseKey, CauseRecord
+from limpet.core.records.decision import DecisionLog
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import Duration, instant_ms, to_ms
 from limpet.core.text.storable import REASON_CHARS, checked_text
 from limpet.ops.bulk import Decision
 from limpet.ops.causes import MOST_CAUSES, Known, hours_of, known_causes, named_cause, veiled
+from limpet.ops.decisions import decisions
 from limpet.stores.base import Store
 
 NAME_CHARS: Final = 200  # of an assignee: a name, an address, a team
@@ -77,6 +79,14 @@ class Desk:
         found, now_ms = await named_cause(self.store, key_of(which)), await self.now_ms()
         hours = await hours_of(self.store, [found.key], now_ms)
         return CauseRecord.of(*found, now_ms, hours[found.key])
+
+    async def decisions(self, queue: str | None = None, *, since_ms: int = 0, before: int | None = None) -> DecisionLog:
+        """What was decided about dead jobs since then, by cause, and what became of them: from the audit log.
+
+        A long log is read in parts: `before` is the cursor that the part before has answered.
+        """
+        queue = None if queue is None else checked_text(queue, what="queue")
+        return await decisions(self.store, now_ms=await self.now_ms(), since_ms=since_ms, queue=queue, before=before)
 
     async def acknowledge(
         self, which: Named, *, reason: str = "", version: int | None = None, dry_run: bool = False

@@ -38,7 +38,7 @@ class Edit:
         """The job as it will run."""
         if not self:
             return view
-        return replace(view, args=_encoded({**_args(view), **(self.patch or {})} if self.args is None else self.args))
+        return replace(view, args=encoded({**_args(view), **(self.patch or {})} if self.args is None else self.args))
 
     def changes(self, view: JobView, redaction: Redaction) -> dict[str, object]:
         """For the audit log: the arguments that change, as they were and as they are to be, without hidden ones."""
@@ -102,7 +102,8 @@ def _args(view: JobView) -> dict[str, Any]:
     return found
 
 
-def _encoded(args: Mapping[str, Any]) -> bytes:
+def encoded(args: Mapping[str, Any]) -> bytes:
+    """Arguments as they are stored."""
     try:
         return msgspec.json.encode(args)
     except (UnicodeEncodeError, TypeError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal
 
 from limpet.core.jobs.view import Entry
@@ -12,26 +12,37 @@ from limpet.stores.base import Store
 
 _PAGE: Final = 1_000
 
+Log = Literal["audit", "event"]
+
 
 async def latest(
     store: Store,
     limit: int,
     wanted: Callable[[Entry], bool] = lambda entry: True,
     *,
-    log: Literal["audit", "event"] = "event",
+    log: Log = "event",
     since_ms: int = 0,
 ) -> list[Entry]:
     """The newest lines of a log that are wanted, oldest first; none from before `since_ms`."""
     found: list[Entry] = []
-    until = await last_seq(store, log)
-    while until > 0 and len(found) < limit:
-        after = max(0, until - _PAGE)
-        page = [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
+    async for page in pages_back(store, log):
         found = [entry for entry in page if entry.at_ms >= since_ms and wanted(entry)] + found
-        if page and page[0].at_ms < since_ms:
+        if len(found) >= limit or (page and page[0].at_ms < since_ms):
             break
-        until = after
     return found[-limit:]
+
+
+async def pages_back(store: Store, log: Log, before: int | None = None) -> AsyncIterator[list[Entry]]:
+    """A log page by page, the newest page first, each oldest first; with `before` only lines before that seq.
+
+    New lines do not move what is read. Lines that were pruned are not asked for.
+    """
+    oldest, last = await store.read(log, limit=1), await last_seq(store, log)
+    until = last if before is None else min(last, before - 1)
+    while oldest and until >= oldest[0].seq:
+        after = max(0, until - _PAGE)
+        yield [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
+        until = after
 
 
 def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:

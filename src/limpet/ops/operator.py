@@ -41,8 +41,8 @@ from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
-from limpet.ops.causes import facts_of
 from limpet.ops.declared import declared_gates, declared_queues, task_names
+from limpet.ops.deeds import Discarding
 from limpet.ops.desk import Desk
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
@@ -60,6 +60,7 @@ from limpet.ops.limits import (
     waiters,
 )
 from limpet.ops.names import unknown_gate_note
+from limpet.ops.operations import Operations
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.redaction import Redactions, redaction_of
@@ -91,6 +92,7 @@ class Operator:
         self.tokens = Tokens(store, self.actor, clock)
         self.desk = Desk(store, self.actor, clock)
         self.redaction = Redactions(store, self.actor, clock)
+        self.operations = Operations(store, self.actor, clock)
 
     @property
     def _asked_ms(self) -> int | None:
@@ -338,26 +340,17 @@ class Operator:
     ) -> BulkReport:
         """Remove dead jobs for good. What they were stays in the audit log."""
 
-        async def act(ids: Sequence[bytes]) -> Sequence[str]:
-            views = await self.store.get(ids)
-            dead = [view.id for view in views if view is not None and view.state is State.dead]
-            causes.update({view.id: facts_of(view) for view in views if view is not None})
-            await self.store.discard(dead, now_ms=self._asked_ms)
-            left = {view.id for view in await self.store.get(dead) if view is not None}
-            gone = set(dead) - left
-            return ["discarded" if id in gone else "not_dead" for id in ids]
-
-        causes: dict[bytes, dict[str, object]] = {}
+        deed = Discarding(self.store, self._asked_ms)
         decision = self._decision("job.discard", reason, which)
         return await self._bulk(
             decision,
             which,
             DEAD,
-            act,
-            frozenset({"discarded"}),
+            deed.act,
+            deed.changed,
             dry_run=dry_run,
             progress=progress,
-            facts=lambda id: causes.pop(id, {}),
+            facts=lambda id: deed.causes.pop(id, {}),
         )
 
     async def _bulk(

@@ -45,7 +45,7 @@ class Retry:
     async def act(self, ids: Sequence[bytes]) -> Sequence[str]:
         """Retry a chunk; of each job what became of it, in a word."""
         views = await self.store.get(ids)
-        again = {view.id for view in views if view is not None and self._died_since(view)}
+        again = {view.id for view in views if view is not None and self.died_since(view)}
         left = [id for id in ids if id not in again]
         found = [view for view in views if view is not None and view.id not in again]
         self._facts |= {view.id: facts_of(view) for view in found if view.state is State.dead}
@@ -57,7 +57,8 @@ class Retry:
         """What the audit log keeps of one of them."""
         return self._facts.pop(id, {})
 
-    def _died_since(self, view: JobView) -> bool:
+    def died_since(self, view: JobView) -> bool:
+        """True for a job that is dead again."""
         return self.before_ms is not None and view.state is State.dead and (view.finished_at_ms or 0) >= self.before_ms
 
     async def _plain(self, ids: Sequence[bytes], found: Sequence[JobView]) -> Sequence[str]:
