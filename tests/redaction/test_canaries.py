@@ -71,6 +71,8 @@ async def told_by_ops(shop: Shop) -> dict[str, object]:
         "task": [await operator.task(each.task) for each in await operator.tasks()],
         "queues": await operator.queues(),
         "workers": await operator.workers(),
+        "history": [await operator.history(each.id) for each in page.jobs],
+        "operation": await operator.operations.preview("retry", dead),
         "limits": await operator.limits(),
         "stats": await operator.stats(),
         "events": await operator.events(),

@@ -86,6 +86,14 @@ class JobPage(Record, frozen=True, kw_only=True):
         )
 
 
+class EnqueuedRecord(Record, frozen=True, kw_only=True):
+    """A job that was asked for; `existing`: one with its id or unique key was there, and `id` names that."""
+
+    id: str
+    task: str
+    existing: bool
+
+
 class StepRecord(Record, frozen=True, kw_only=True):
     """A durable step of a job: what it answers, or until when it waits."""
 
