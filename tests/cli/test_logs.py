@@ -173,7 +173,8 @@ def test_a_refusal_is_a_line_of_a_json_log(where: dict[str, str], options: list[
     )
     assert (ran.returncode, ran.stdout) == (code, "")
     lines = [msgspec.json.decode(line, type=dict[str, Any]) for line in ran.stderr.splitlines()]
-    assert says in str(lines[-1])
+    assert says in lines[-1]["event"]
+    assert {"at", "level", "logger", "process"} <= lines[-1].keys()
 
 
 @pytest.mark.parametrize(
