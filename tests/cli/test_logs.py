@@ -177,6 +177,12 @@ def test_a_refusal_is_a_line_of_a_json_log(where: dict[str, str], options: list[
     assert {"at", "level", "logger", "process"} <= lines[-1].keys()
 
 
+def test_with_json_asked_for_a_refusal_is_an_error_object(where: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "limpet.cli", "worker", APP, "--json", "--log", "json", "--bogus"]
+    ran = subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
+    assert msgspec.json.decode(ran.stderr)["error"]["code"] == "usage"
+
+
 @pytest.mark.parametrize(
     ("file", "environ", "flags", "level"),
     [

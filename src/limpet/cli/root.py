@@ -115,18 +115,22 @@ def _refuse_broken_text(words: Sequence[str]) -> None:
             )
 
 
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return "--json" in words or "--jsonl" in words
+
+
 def _is_for_programs(words: Sequence[str]) -> bool:
     """Whether programs read what this command line answers."""
-    return "--json" in words or "--jsonl" in words or wants_json_log(words)
+    return _asks_for_json(words) or wants_json_log(words)
 
 
 def _refuse(code: str, message: str, fix: str, words: Sequence[str]) -> None:
     from limpet.cli.terminal import say_error
 
-    if wants_json_log(words):
+    if wants_json_log(words) and not _asks_for_json(words):
         say_line("critical", message, code=code, fix=fix)
     else:
-        say_error(code, message, fix, as_json=_is_for_programs(words))
+        say_error(code, message, fix, as_json=_asks_for_json(words))
 
 
 def _close_option(error: click.NoSuchOption) -> list[str]:
