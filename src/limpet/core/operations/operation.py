@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from limpet.core.jobs.ids import id_of
 from limpet.core.jobs.view import Control
 
 KIND: Final = "operation"  # the kind of the controls that keep operations, one in each slot
@@ -234,8 +235,4 @@ def new_job_id(operation: str, began_ms: int, place: int) -> bytes:
 
     A uuid7: the instant of the operation, 42 bits of its name, 32 of the place; new jobs queue in the order of places.
     """
-    field = int.from_bytes(sha256(operation.encode()).digest()[:6], "big") >> 6 << 32 | place
-    value = began_ms << 74 | field
-    high = value >> 74 << 16 | 0x7000 | value >> 62 & 0xFFF
-    low = 0b10 << 62 | value & ((1 << 62) - 1)
-    return high.to_bytes(8, "big") + low.to_bytes(8, "big")
+    return id_of(began_ms, int.from_bytes(sha256(operation.encode()).digest()[:6], "big") >> 6 << 32 | place)
