@@ -26,7 +26,8 @@ from tests.servers.redis import shared
 
 ENGINES = ("sqlite", "redis", "postgres")
 READS = [
-    "jobs", "jobs state:dead", "dead", "dead list", "dead causes", "dead log", "operations", "queues", "workers", "tasks", "tasks login",
+    "jobs", "jobs state:dead", "dead", "dead list", "dead causes", "dead log", "operations",
+    "queues", "workers", "tasks", "tasks login",
     "stats", "events", "audit", "flows", "schedules", "schedules show tick", "schedules next", "approvals", "hooks",
     "limits", "breakers", "doctor", "redaction", "retry state:dead --dry-run", "cancel state:scheduled --dry-run",
     "rerun state:succeeded --dry-run", "discard",
