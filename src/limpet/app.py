@@ -435,6 +435,10 @@ class Limpet:
         """
         return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids, conn=conn)
 
+    def client_on(self, store: Store) -> Client:
+        """What asks for jobs, on a view of the app's store: for faces whose callers may see a part of it only."""
+        return self._client if store is self.store else self._client.over(store)
+
     def get(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id you kept. Nothing is asked until you ask it."""
         return self._client.handle(id)

@@ -5,9 +5,18 @@ from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.job import (
+    AttemptRecord,
+    EnqueuedRecord,
+    JobDetail,
+    JobPage,
+    JobRecord,
+    NoteRecord,
+    Progress,
+    StepRecord,
+)
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
@@ -23,6 +32,7 @@ from limpet.core.records.log import (
     DifferenceRecord,
     EventRecord,
     FindingRecord,
+    JobHistory,
     RepairReport,
 )
 from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
@@ -67,6 +77,7 @@ __all__ = [
     "DecisionLog",
     "DecisionRecord",
     "DifferenceRecord",
+    "EnqueuedRecord",
     "EventGap",
     "EventRecord",
     "EverRecord",
@@ -74,11 +85,13 @@ __all__ = [
     "FailureRecord",
     "FindingRecord",
     "FlowDetail",
+    "FlowPage",
     "FlowRecord",
     "HookRecord",
     "JobCounts",
     "JobDetail",
     "JobEvent",
+    "JobHistory",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",

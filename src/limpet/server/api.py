@@ -20,6 +20,8 @@ from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
 from limpet.ops.feed import Feed
+from limpet.ops.operation_runner import OperationRunner
+from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
@@ -61,6 +63,7 @@ class Api:
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
         self.feed = Feed(app.store, linger_s=LINGER_S)
+        self.operations: OperationRunner | None = None
         self._started = False
         self._router = Router(
             [Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()],
@@ -71,11 +74,13 @@ class Api:
     # -- its life
 
     async def start(self) -> None:
-        """Open the store. Idempotent; the first request does it, too."""
+        """Open the store, and run the operations that wait there. Idempotent; the first request does it, too."""
         if not self._started:
             self._started = True
             self.closing.clear()
             await self.app.store.open()
+            self.operations = OperationRunner(self.app.store)
+            self.operations.start()
 
     def end_streams(self) -> None:
         """End streams and long polls: a server calls it before it waits for its open answers."""
@@ -86,6 +91,8 @@ class Api:
         """End streams and long polls, and wait for what is still being written. The app stays open: it is yours."""
         self.end_streams()
         self._started = False
+        if self.operations is not None:
+            await self.operations.stop()
         await self.refused.close()
 
     @asynccontextmanager
@@ -135,7 +142,8 @@ class Api:
 
     def store_of(self, caller: Caller) -> Store:
         """The store as the caller sees it."""
-        return self.app.store
+        store = self.app.store
+        return store if caller.queues is None else ScopedStore(store, caller.queues)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def refuse(request: Request) -> Response:
