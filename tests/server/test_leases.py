@@ -14,6 +14,7 @@ from limpet.core.jobs.job import Policy
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.state import State
 from limpet.ops import Agents, Operator
+from limpet.ops.redaction import Redactions
 from limpet.server import Api
 from limpet.stores.base import Store
 from tests.ops.between import Between
@@ -106,6 +107,19 @@ async def test_a_stale_token_changes_not_one_byte(everywhere: Store, verb: str) 
         before = await whole(store)
         assert "is succeeded" in (await say(client, new, verb, **VERBS[verb])).json["detail"]
         assert await whole(store) == before
+
+
+async def test_a_claim_shows_secrets_and_what_is_said_afterwards_hides_them(client: Client, store: Store) -> None:
+    await Redactions(store, "ada").add("card")
+    await put(store, job(args={"card": "4111-1111"}), job(args={"card": "4111-1111"}))
+    one, two = await claim(client, max=2)
+    assert one["args"] == {"card": "4111-1111"}
+    said = "4111-1111 was refused"
+    await say(client, one, "progress", done=1, message=said)
+    await say(client, one, "fail", message=said, traceback=f"at {said}", kind="permanent")
+    await say(client, two, "release", reason=said)
+    (view, *_), *rest = await whole(store)
+    assert "4111" not in str((replace(view, args=b""), rest[0], await store.read("audit", limit=100)))
 
 
 async def test_several_leases_end_in_one_request(client: Client, store: Store) -> None:

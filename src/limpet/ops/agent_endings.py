@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, Self, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from limpet.core.endings.failure import MESSAGE_CHARS, NAME_CHARS, TRACEBACK_BYTES, cause_of
 from limpet.core.endings.outcome import HandedBack, Limited, Outcome, Raised, Returned
@@ -64,6 +65,10 @@ class Failed(_End, frozen=True, kw_only=True):
     type: str = UNNAMED  # of the error
     traceback: str = ""
 
+    def masked(self, text: Callable[[str], str]) -> Self:
+        """The same, with its words as they may be shown."""
+        return replace(self, message=text(self.message), traceback=text(self.traceback))
+
     @property
     def why(self) -> str:
         return storable(self.message)
@@ -86,6 +91,10 @@ class Released(_End, frozen=True, kw_only=True):
     event = "agent.release"
 
     reason: str = ""
+
+    def masked(self, text: Callable[[str], str]) -> Self:
+        """The same, with its words as they may be shown."""
+        return replace(self, reason=text(self.reason))
 
     @property
     def why(self) -> str:

@@ -19,9 +19,10 @@ from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Entry, JobView
 from limpet.core.limits.spending import Bill, spending_from
 from limpet.core.records.lease import LeaseAnswer
-from limpet.ops.agent_endings import Ending, claimed_of
+from limpet.ops.agent_endings import Completed, Ending, claimed_of
 from limpet.ops.agent_sessions import AgentSessions
 from limpet.ops.lease_answers import gone, stale
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import view_of
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
@@ -55,7 +56,10 @@ async def settle(
     return [answers[at] for at in range(len(endings))]
 
 
-async def _judged(store: Store, at: int, view: JobView, ending: Ending) -> Judged:
+async def _judged(store: Store, at: int, view: JobView, asked: Ending) -> Judged:
+    ending: Ending = asked
+    if not isinstance(asked, Completed):
+        ending = asked.masked((await redaction_of(store)).of(view).text)
     outcome, claimed, learns = ending.outcome(view), claimed_of(view), None
     bill = Bill.of(claimed, spending_from(ending.spent)) if ending.spent else None
     if isinstance(outcome, Limited):

@@ -26,6 +26,7 @@ from limpet.ops.agent_endings import UNNAMED, Completed, Ending, Failed, FailKin
 from limpet.ops.agent_sessions import AgentSessions, KnownSessions, is_agents
 from limpet.ops.agent_settling import settle
 from limpet.ops.lease_answers import stale
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import resolve, view_of
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
@@ -95,9 +96,9 @@ class Agents:
 
     async def heartbeat(self, id: str, token: int, *, lease_ms: int = LEASE_MS) -> LeaseAnswer:
         """Keep the lease for another `lease_ms`, for all jobs of its claim; says whether someone wants it cancelled."""
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
+        view = await self._view(id)
+        if not _holds(view, token):
+            return stale(view)
         session, text = view.session or "", "lease kept"
         cancel, until_ms = view.cancel_requested, None
         if not is_agents(session):
@@ -120,7 +121,9 @@ class Agents:
 
     async def checkpoint(self, id: str, token: int, value: Any) -> LeaseAnswer:
         """Keep a JSON value with the job: the next claim of the job answers the newest one."""
-        return await self._save(id, token, Note("checkpoint", "", encode_checkpoint(value)), "checkpoint kept")
+        return await self._save(
+            await self._view(id), token, Note("checkpoint", "", encode_checkpoint(value)), "checkpoint kept"
+        )
 
     async def progress(
         self, id: str, token: int, done: float, total: float | None = None, message: str = ""
@@ -128,8 +131,10 @@ class Agents:
         """Say how far the job is, for people."""
         if not all(math.isfinite(number) for number in (done, total or 0)):
             raise InvalidOption(f"progress {done} of {total} is no number", fix="give finite numbers")
-        told = {"done": done, "total": total, "message": storable(message, MESSAGE_CHARS)}
-        return await self._save(id, token, Note("progress", "", msgspec.json.encode(told)), "progress kept")
+        view = await self._view(id)
+        said = (await redaction_of(self.store)).of(view).text(message) if message else ""
+        told = {"done": done, "total": total, "message": storable(said, MESSAGE_CHARS)}
+        return await self._save(view, token, Note("progress", "", msgspec.json.encode(told)), "progress kept")
 
     async def complete(
         self, id: str, token: int, result: bytes | None = None, *, spent: Spent | None = None
@@ -183,19 +188,13 @@ class Agents:
         (answer,) = await settle(self._sessions, [ending], [view])
         return answer
 
-    async def _save(self, id: str, token: int, note: Note, text: str) -> LeaseAnswer:
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
+    async def _save(self, view: JobView, token: int, note: Note, text: str) -> LeaseAnswer:
+        if not _holds(view, token):
+            return stale(view)
         if not await self.store.save(view.id, token, note, now_ms=self._sessions.asked_ms):
             return stale(await view_of(self.store, view.id))
         cancel = view.cancel_requested
         return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, text=text)
-
-    async def _held(self, id: str, token: int) -> JobView | LeaseAnswer:
-        """The running job under this token, or why it is not."""
-        view = await self._view(id)
-        return view if view.state is State.running and view.token == token else stale(view)
 
     async def _view(self, id: str) -> JobView:
         view = await view_of(self.store, await resolve(self.store, id))
@@ -230,6 +229,10 @@ class Agents:
 
 async def _nothing() -> None:
     pass
+
+
+def _holds(view: JobView, token: int) -> bool:
+    return view.state is State.running and view.token == token
 
 
 def _out_of_scope(what: str, queues: frozenset[str]) -> OutOfScope:

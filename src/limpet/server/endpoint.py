@@ -57,6 +57,7 @@ class Endpoint:
             request=request,
             lending=api.lending,
             closing=api.closing,
+            feed=api.feed,
         )
         return respond(route, await route.handler(call), request)
 
