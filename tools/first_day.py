@@ -1,10 +1,11 @@
 """Does what a newcomer does on the first day, in a bare environment, and prints each step with what is seen.
 
-    python tools/first_day.py [--bin FOLDER]
+    python tools/first_day.py [--bin FOLDER] [--url URL]
 
 The files are those of README.md and docs/tutorial/first-queue.md. Without `--bin`, the folder with the programs of an
 environment that has the wheel, it builds the wheel of this checkout and has pip install it into a new environment.
-Anything that is not as the pages say ends it with an error.
+Without `--url`, an empty store on a server, the jobs are in a file. Anything that is not as the pages say ends it with
+an error.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 README: Final = ROOT / "README.md"
 TUTORIAL: Final = ROOT / "docs" / "tutorial" / "first-queue.md"
 PATIENCE_S: Final = 120.0  # far more than any step takes; a busy machine is no failure
+EXTRAS: Final = {"redis": "redis", "valkey": "redis", "postgresql": "postgres"}  # by the scheme of a URL
 
 
 class Differs(Exception):
@@ -97,10 +99,14 @@ class Worker:
 class Day:
     """A folder, the programs of one environment, and the steps that were taken."""
 
-    def __init__(self, folder: Path, bin: Path) -> None:
+    def __init__(self, folder: Path, bin: Path, url: str | None) -> None:
         self.folder, self.bin = folder, bin
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("LIMPET_", "PYTHON"))}
         self.env = {**ours, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "160"}
+        self.where = r"^url +sqlite:////.+/limpet\.db +from default$"
+        if url is not None:
+            self.env["LIMPET_URL"] = url
+            self.where = rf"^url +\S*{re.escape(url.rpartition('@')[2])}\S* +from LIMPET_URL$"
         self.workers: list[Worker] = []
         self._steps = 0
 
@@ -157,6 +163,7 @@ def hello(day: Day) -> None:
     job = ("limpet", "enqueue", "hello.greet", '{"name": "Bob"}', "--app", "hello:app")
     day.run(*job, "--wait", "30", shows='"Hello, Bob!"')
     day.run("limpet", "jobs", shows=r"succeeded +hello\.greet")
+    day.run("limpet", "config", shows=day.where)
     day.step("The worker is killed; a job comes; another worker runs it")
     worker.kill()
     id = day.run(*job).splitlines()[-1]
@@ -221,9 +228,10 @@ def ending(day: Day) -> None:
         raise Differs(f"the counters do not add up: {counts}")
 
 
-def bare(home: Path) -> Path:
+def bare(home: Path, extra: str) -> Path:
     """The programs of a new environment in which pip has installed the wheel of this checkout."""
-    print("0. pip install limpet")
+    named = f"limpet[{extra}]" if extra else "limpet"
+    print(f"0. pip install {named}")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", home, ROOT],
         check=True,
@@ -233,7 +241,7 @@ def bare(home: Path) -> Path:
     venv.create(home / "venv", with_pip=False, symlinks=True)
     bin = home / "venv" / "bin"
     pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "-q"]
-    subprocess.run([*pip, "--constraint", ROOT / "constraints.txt", wheel], check=True)
+    subprocess.run([*pip, "--constraint", ROOT / "constraints.txt", f"{named} @ {wheel.as_uri()}"], check=True)
     return bin
 
 
@@ -241,11 +249,13 @@ def main() -> int:
     """Live through the day; 0 when it was as the pages say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, help="the programs of an environment that has the wheel")
+    parser.add_argument("--url", help="an empty store on a server, instead of a file")
     asked = parser.parse_args()
+    extra = EXTRAS.get((asked.url or "").partition(":")[0], "")
     with tempfile.TemporaryDirectory(prefix="limpet-first-day-") as home:
         folder = Path(home) / "work"
         folder.mkdir()
-        day = Day(folder, asked.bin.absolute() if asked.bin else bare(Path(home)))
+        day = Day(folder, asked.bin.absolute() if asked.bin else bare(Path(home), extra), asked.url)
         try:
             day.run("limpet", "--version", shows=r"^limpet \d")
             for part in (hello, dead_letters, questions, ending):

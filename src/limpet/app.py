@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from weakref import WeakSet
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -17,7 +18,7 @@ from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import JobHandle
 from limpet.client.hooks import HookOptions
 from limpet.client.injection import OpenResources
-from limpet.client.new_job import EnqueueMiddleware, checked
+from limpet.client.new_job import EnqueueMiddleware, checked, refuse_misfit
 from limpet.client.options import CallOptions, ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.registry import Registry
@@ -31,6 +32,7 @@ from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Enqueued
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.records.explanation import Explanation
+from limpet.core.redaction.rule import parse_rules
 from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.codec import MAX_BYTES
@@ -39,7 +41,7 @@ from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.foreign_words import APP, answers
-from limpet.ops import Flows, Operator, Schedules, Waits
+from limpet.ops import EventStream, Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.current import current
 from limpet.runtime.includes import Includes
@@ -74,7 +76,8 @@ class Limpet:
     `limpet.db` in the working folder. Nothing is opened before it is used. `outbox` is the URL of your own
     database, for a store that cannot take part in its transactions: `conn=` writes jobs there, and the
     `limpet outbox` command relays them. `include` names modules that declare tasks, which import the app: they are
-    imported when a worker starts, or when a task is asked for by its name.
+    imported when a worker starts, or when a task is asked for by its name. `redact` names what no face may show of any
+    job, by key or by path: `redact=["password", "args.card.number"]`.
 
     >>> import asyncio
     >>> app = Limpet("sqlite://")                     # in memory: for tests and trials
@@ -100,6 +103,7 @@ class Limpet:
         include: Iterable[str] = (),
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
+        redact: Iterable[str] = (),
         classify: ClassifyOption = (),
         enqueue_timeout: Duration = 5,
         code_version: str | None = None,
@@ -115,10 +119,12 @@ class Limpet:
         listed = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else None
         self._classifiers = classifiers_of(classify)
         specs: dict[str, TaskSpec] = {}
+        hidden = parse_rules(redact)
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
+        self._streams: WeakSet[EventStream] = WeakSet()
         self._includes = Includes(self, include)
         self._bridge = Bridge(_loop_of_running_job)
         self._opened = OpenResources(_loop_of_running_job)
@@ -136,8 +142,9 @@ class Limpet:
             flows=_flows,
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
+            redact=hidden,
         )
-        self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes)
+        self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes, hidden)
         for queue in listed or ():
             if isinstance(queue, Queue):
                 self._registry.declare_queue(queue)
@@ -200,6 +207,8 @@ class Limpet:
 
     async def close(self) -> None:
         """Let go of the store and of the bridge's thread; a later use opens them again."""
+        for stream in list(self._streams):
+            await stream.aclose()
         await self._connection.close()
         self._bridge.close()
 
@@ -341,6 +350,7 @@ class Limpet:
 
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
+        refuse_misfit(fn, 2, takes="a JobContext and run", shape="async def fn(job: JobContext, run)")
         self._middleware.append(fn)
         return fn
 
@@ -430,6 +440,10 @@ class Limpet:
         """
         return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids, conn=conn)
 
+    def client_on(self, store: Store) -> Client:
+        """What asks for jobs, on a view of the app's store: for faces whose callers may see a part of it only."""
+        return self._client if store is self.store else self._client.over(store)
+
     def get(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id you kept. Nothing is asked until you ask it."""
         return self._client.handle(id)
@@ -441,6 +455,35 @@ class Limpet:
     def get_flow(self, id: str) -> FlowHandle:
         """The handle of a flow whose id you kept. Nothing is asked until you ask it."""
         return self._client.flow_handle(id)
+
+    def events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on: `async for event in app.events("queue:mail state:dead")`.
+
+        A `JobEvent` for each job that moves, `JobCounts` where there are too many, an `EventGap` where some were lost.
+        `query` may ask for state, queue, task and id. Each event comes at most once, and workers tell theirs within a
+        beat (5 s) of the first reader. `async with` listens from that moment on.
+
+        >>> import asyncio
+        >>> app = Limpet("sqlite://")
+        >>> @app.task(name="add")
+        ... async def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> async def main() -> None:
+        ...     async with app, app.events("task:add") as events:
+        ...         await add.enqueue(1, 2)
+        ...         await app.work(until_empty=True)
+        ...         async for event in events:
+        ...             print(event.kind, event.state)
+        ...             if event.state == "succeeded":
+        ...                 break
+        >>> asyncio.run(main())
+        enqueued ready
+        claimed running
+        succeeded succeeded
+        """
+        stream = Operator(self.store, "client").live_events(query)
+        self._streams.add(stream)
+        return stream
 
     # -- saying something to a job that waits
 

@@ -5,9 +5,18 @@ from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.job import (
+    AttemptRecord,
+    EnqueuedRecord,
+    JobDetail,
+    JobPage,
+    JobRecord,
+    NoteRecord,
+    Progress,
+    StepRecord,
+)
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
@@ -17,13 +26,16 @@ from limpet.core.records.limit import (
     LimitRecord,
     PaceRecord,
 )
+from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.core.records.log import (
     AuditRecord,
     DifferenceRecord,
     EventRecord,
     FindingRecord,
+    JobHistory,
     RepairReport,
 )
+from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -35,6 +47,7 @@ from limpet.core.records.queue import (
     WeightRecord,
 )
 from limpet.core.records.record import Record
+from limpet.core.records.redaction import RuleRecord
 from limpet.core.records.schedule import (
     BackfillReport,
     NextRun,
@@ -65,15 +78,21 @@ __all__ = [
     "DecisionLog",
     "DecisionRecord",
     "DifferenceRecord",
+    "EnqueuedRecord",
+    "EventGap",
     "EventRecord",
     "EverRecord",
     "Explanation",
     "FailureRecord",
     "FindingRecord",
     "FlowDetail",
+    "FlowPage",
     "FlowRecord",
     "HookRecord",
+    "JobCounts",
     "JobDetail",
+    "JobEvent",
+    "JobHistory",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",
@@ -83,8 +102,10 @@ __all__ = [
     "NextRun",
     "NodeRecord",
     "NoteRecord",
+    "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "ProblemRecord",
     "Progress",
     "QueueRecord",
     "Reason",
@@ -93,6 +114,8 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "RuleRecord",
+    "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",

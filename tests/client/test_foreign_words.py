@@ -48,6 +48,7 @@ def made() -> tuple[Limpet, Any]:
         ("s", "chain("),
         ("si", ".job(...)"),
         ("send", ".enqueue_sync(...)"),
+        ("delay_on_commit", ".options(conn=connection)"),
         ("send_with_options", ".options("),
         ("schedule", "@app.schedule"),
         ("enqueue_in", "delay=60"),

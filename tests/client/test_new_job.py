@@ -125,6 +125,14 @@ def test_one_that_would_be_awaited_is_refused(app: Limpet) -> None:
         app.enqueue_middleware(waits)  # type: ignore[arg-type]  # the mistake under test
 
 
+@pytest.mark.parametrize("wrong", [lambda: None, lambda job, more: None])
+def test_one_that_does_not_take_one_job_is_refused_when_it_is_declared(app: Limpet, wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match="cannot be called with one NewJob"):
+        app.enqueue_middleware(wrong)
+    with pytest.raises(InvalidOption, match=r"cannot be called with a JobContext and run"):
+        app.middleware(lambda run: None)  # type: ignore[arg-type, misc]  # the mistake under test
+
+
 def test_code_without_a_loop_is_its_own_context(app: Limpet, mail: Task[..., None]) -> None:
     found: list[str] = []
 

@@ -14,7 +14,7 @@ import sys
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +25,10 @@ from packaging.requirements import Requirement
 from limpet.core.version import VERSION
 from tests.arch.tree import PACKAGE, ROOT
 from tests.docs.pages import Reader
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
+from tests.servers.postgres import fresh_database, shared
+from tests.servers.redis import own
 
 pytestmark = pytest.mark.timeout(600)  # building it takes some seconds on a machine that has nothing else to do
 
@@ -177,6 +181,23 @@ def test_the_first_day_is_as_the_pages_say(bare: Bare, tmp_path: Path) -> None:
     said = run(sys.executable, ROOT / "tools" / "first_day.py", "--bin", bare.bin, cwd=tmp_path)
     assert said.endswith("first day: as the pages say\n")
     assert "shop: charging order 42 job_id=" in said
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty store on a server."""
+    if request.param == "postgres":
+        yield fresh_database(shared(POSTGRES))
+    else:
+        with own(REDIS) as server:
+            yield server.url
+
+
+@pytest.mark.matrix("half a minute for each server; what engines differ in is guarded elsewhere")
+@pytest.mark.parametrize("bare", ["all"], indirect=True)
+def test_the_first_day_is_the_same_on_a_server(bare: Bare, url: str, tmp_path: Path) -> None:
+    said = run(sys.executable, ROOT / "tools" / "first_day.py", "--bin", bare.bin, "--url", url, cwd=tmp_path)
+    assert said.endswith("first day: as the pages say\n")
 
 
 @pytest.mark.matrix("pip fetches every package again")

@@ -11,8 +11,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from limpet.client.watching import LOOK_S
 from limpet.core.jobs.lease import Beat, Note, Pulse
 from limpet.runtime import current_job
+from limpet.runtime.isolated_child import PROGRESS_S
 from limpet.runtime.keeper import SEEN_S
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.runtime.running import Bench
@@ -37,6 +39,10 @@ async def said(bench: Bench, id: bytes, kind: str, last: object) -> list[Any]:
             if bodies and bodies[-1] == last:
                 return bodies
             await asyncio.sleep(0.01)
+
+
+def test_all_waits_between_a_handler_and_a_watcher_are_a_second() -> None:
+    assert PROGRESS_S + SEEN_S + LOOK_S <= 1.0
 
 
 @pytest.mark.parametrize("executor", ["async", "thread"])

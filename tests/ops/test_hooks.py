@@ -53,6 +53,19 @@ async def test_doctor_warns_of_a_hook_that_no_worker_runs_and_only_of_that(opera
     assert "unserved_hook" not in await warned(operator)
 
 
+async def test_doctor_warns_of_a_hook_for_a_task_that_is_not_known(operator: Operator, store: Store) -> None:
+    await publish(store, "alert", State.dead)  # for the task mail
+    await store.put_control(Declaration("mial").control())
+    finding = (await warned(operator))["hook_of_unknown_task"]
+    assert finding.text == "the hook alert is for the task 'mail', which no code declares and no job has"
+    assert finding.fix == "did you mean 'mial'? Correct tasks= of the hook"
+    await store.beat(Beat("w1", 15_000, Serves(queues=("default",), tasks=("mail",))))
+    assert "hook_of_unknown_task" not in await warned(operator)
+    await store.leave("w1")
+    await kill(store, job("mail"))
+    assert "hook_of_unknown_task" not in await warned(operator)
+
+
 async def test_a_task_names_the_hooks_that_hear_of_its_ends(operator: Operator, store: Store) -> None:
     await store.put_control(Declaration("post", queue="slow", aliases=("mail",)).control())
     await store.put_control(Declaration("alert", queue=QUEUE).control())

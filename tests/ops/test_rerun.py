@@ -15,7 +15,6 @@ from limpet.core.jobs.job import Lane, Unique
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.limits.limit import Limit
-from limpet.core.records.job import JobDetail
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
 from limpet.stores.base import Store
@@ -58,7 +57,7 @@ async def test_a_finished_job_becomes_a_new_one_that_names_it(operator: Operator
     new = await made_of(operator, old, reason="once more")
     assert (new.state, new.args, new.tags) == (State.ready, before.args, ("eu",))
     assert new.id != old
-    assert JobDetail.whole(new).rerun_of == id_text(old)
+    assert (await operator.job(new.id)).rerun_of == id_text(old)
     assert msgspec.json.decode(new.meta)["trace"] == "1"
     assert await view(store, old) == before
     entry = (await operator.audit())[-1]
@@ -140,7 +139,9 @@ async def test_by_query_the_finished_ones_run_again_in_their_order(operator: Ope
     (waits,) = await put(store, job(delay_ms=3_600_000))
     (dead,) = await kill(store, job())
     dry = await operator.rerun("queue:mail", dry_run=True)
-    assert (dry.matched, dry.made, (await operator.stats()).ever.enqueued) == (3, {}, 5)
+    ever = (await operator.stats()).ever
+    assert ever is not None
+    assert (dry.matched, dry.made, ever.enqueued) == (3, {}, 5)
     report = await operator.rerun("queue:mail")
     assert [await operator.resolve(old) for old in report.made] == done
     assert list(report.made.values()) == sorted(report.made.values())

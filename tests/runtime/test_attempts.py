@@ -52,6 +52,32 @@ async def test_a_traceback_begins_in_the_users_code(bench: Bench, *, blocking: b
     assert __file__ in first, attempt.traceback
 
 
+async def test_what_the_library_refuses_by_itself_has_no_traceback(bench: Bench) -> None:
+    def ship(order: int) -> object:
+        return object()
+
+    def moved(order: int, country: str) -> None: ...
+
+    unreturnable = await bench.put(bench.task(ship), {"order": 1})
+    misfit = await bench.put(bench.task(moved, name="ship"), {"order": 1, "country": "nl"})
+    bench.task(ship)  # the code of before
+    await bench.drain()
+    for id, says in ((unreturnable, "has no stored form"), (misfit, "has no parameter 'country'")):
+        (attempt,) = await attempts_of(bench.store, id)
+        assert says in attempt.message
+        assert attempt.traceback == "", "frames of the library alone, which say nothing about the job"
+
+
+async def test_what_the_library_refuses_while_code_of_the_app_runs_has_its_frames(bench: Bench) -> None:
+    def limits() -> None:
+        Limit("key", rate="many")
+
+    id = await bench.put(bench.task(limits))
+    await bench.drain()
+    (attempt,) = await attempts_of(bench.store, id)
+    assert "in limits" in attempt.traceback
+
+
 @pytest.mark.parametrize(
     ("signal", "state", "attempt"),
     [

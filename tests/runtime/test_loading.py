@@ -21,6 +21,8 @@ FILES = {
     "depot_wrong.py": f"{APP}@queue.task(no_such_option=3)\ndef f(): ...\n",
     "depot_typed.py": "def f(:\n    pass\n",
     "depot_needy.py": "import depot_missing\n",
+    "depot_library.py": "import json\nRATES = json.loads('{')\n",
+    "site-packages/depot_installed.py": "import json\nRATES = json.loads('{')\n",
     "depot_ends.py": "raise SystemExit(3)\n",
     "depot_many.py": f"{APP}mail = Limpet('sqlite://')\nfrom pathlib import Path\nBASE = Path()\n",
     "depot_none.py": "x = 1\n",
@@ -33,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "site-packages"), *sys.path])
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("depot")]:
         del sys.modules[name]
@@ -54,6 +56,7 @@ def frames(error: ImportFailed) -> list[str]:
         ("depot_needy", ["depot_needy.py"], "ModuleNotFoundError: No module named 'depot_missing'"),
         ("depot_wrong", ["depot_wrong.py"], "limpet.InvalidOption: @task has no option 'no_such_option'"),
         ("depot.wrapped", ["wrapped.py", "rates.py", "wrapped.py"], "ValueError: no rates"),
+        ("depot_library", ["depot_library.py"], "JSONDecodeError: "),
     ],
 )
 def test_an_import_that_fails_shows_the_frames_of_the_app_alone(place: str, files: list[str], says: str) -> None:
@@ -64,6 +67,12 @@ def test_an_import_that_fails_shows_the_frames_of_the_app_alone(place: str, file
     found = frames(caught.value)
     assert sorted(found) == sorted(files)
     assert caught.value.fix
+
+
+def test_of_an_installed_app_the_frames_are_shown_too() -> None:
+    with pytest.raises(ImportFailed) as caught:
+        load_app("depot_installed:app")
+    assert frames(caught.value)[0] == "depot_installed.py"
 
 
 def test_half_a_module_is_not_kept() -> None:

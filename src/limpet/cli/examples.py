@@ -19,6 +19,16 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet hooks remove hook:shop.alert",
         "limpet hooks remove hook:shop.alert --reason 'the pager does it now' --json",
     ),
+    "redaction": ("limpet redaction", "limpet redaction add 'args.card.number'"),
+    "redaction list": ("limpet redaction", "limpet redaction list --jsonl"),
+    "redaction add": (
+        "limpet redaction add '*token*' --reason 'seen in an error'",
+        "limpet redaction add args.body --task mail.send --json",
+    ),
+    "redaction remove": (
+        "limpet redaction remove '*token*'",
+        "limpet redaction remove args.body --task mail.send --reason 'no secret' --json",
+    ),
     "outbox": (
         "limpet outbox shop:app",
         "limpet outbox --outbox sqlite:///shop.db --once",
@@ -85,7 +95,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "flow": ("limpet flow 4d1c", "limpet flow retry 4d1c --from render"),
     "workers": ("limpet workers --watch", "limpet workers --jsonl"),
     "stats": ("limpet stats --watch 10", "limpet stats --json"),
-    "events": ("limpet events", "limpet events --limit 20 --jsonl"),
+    "events": ("limpet events --limit 20 --jsonl", "limpet events --follow queue:mail state:dead"),
     "audit": ("limpet audit --limit 20", "limpet audit --after 100 --jsonl"),
     "classify": (
         "limpet classify builtins:TimeoutError",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from copy import copy
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_earl
 from limpet.client.new_job import EnqueueMiddleware, NewJob
 from limpet.client.options import CallOptions
 from limpet.client.producer import Connection, Producer
+from limpet.client.published_rules import PublishedRules
 from limpet.client.registry import Published
 from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
@@ -27,7 +29,10 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes, known_id
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.options import refuse_waiting
+from limpet.core.jobs.view import JobView
 from limpet.core.records.explanation import Explanation
+from limpet.core.redaction.redaction import Shown
+from limpet.core.redaction.rule import Rule
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import decode_json
@@ -59,6 +64,14 @@ class Outbox(Protocol):
         """Write them into that transaction."""
 
 
+class Asked(NamedTuple):
+    """A job as another program asks for it: by the name of its task."""
+
+    task: str
+    args: Mapping[str, Any]
+    options: CallOptions
+
+
 class Client:
     """The asking half of an app, for every event loop and thread of the process."""
 
@@ -74,6 +87,7 @@ class Client:
         flows: Callable[[Store], FlowDesk],
         injected: Injected,
         outbox: Callable[[], Outbox | None] = lambda: None,
+        redact: Sequence[Rule] = (),
     ) -> None:
         self.bridge = bridge
         self.injected = injected  # answers what a worker of this process would inject, None without one
@@ -84,7 +98,8 @@ class Client:
         self._explain = explain
         self._flows = flows
         self._outbox = outbox
-        self.producer = Producer(connection, settings.enqueue_timeout_s)
+        self.rules = PublishedRules(connection, specs, redact)
+        self.producer = Producer(connection, settings.enqueue_timeout_s, specs, self.rules.publish)
         self._published = Published(connection)
         self.middleware: list[EnqueueMiddleware] = []
 
@@ -103,6 +118,10 @@ class Client:
     def flows(self) -> FlowDesk:
         """How flows are read and corrected."""
         return self._flows(self.store)
+
+    async def shown(self, view: JobView) -> Shown:
+        """A job as it may be shown."""
+        return (await self.rules.redaction()).job(view)
 
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A result, rebuilt from the return annotation when the task is known here."""
@@ -197,6 +216,33 @@ class Client:
             self.check_queue(asked.queue or spec.queue)
         values = with_refs(dict(args), asked.after) if asked.after else args
         return await enqueue(self, spec, spec.signature.bind_named(values), asked)
+
+    async def enqueue_asked(self, asked: Sequence[Asked]) -> list[JobHandle[Any]]:
+        """Store jobs by their tasks' names, all or none; a bad one is named by its index."""
+        batch, new_id = Batch(self.shaped), self.producer.batcher().new_id
+        for index, each in enumerate(asked):
+            try:
+                item = await self._asked_for(each)
+            except UsageError as error:
+                raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
+            batch.add(index, item, new_id())
+        batch.refuse_if_too_large()
+        return await self._send(batch, [])
+
+    async def _asked_for(self, asked: Asked) -> JobSpec[Any]:
+        options = self.read_options(PLAIN, asked.options)
+        spec = self._declared(asked.task) or await self._look_up(asked.task)
+        self.check_queue(options.queue or spec.queue)
+        values = with_refs(dict(asked.args), options.after) if options.after else asked.args
+        return JobSpec(self, spec, (), spec.signature.bind_named(values), options)
+
+    def over(self, store: Store) -> Client:
+        """The same, on another view of the store: for callers that may see a part of it only."""
+        other = copy(self)
+        other._connection = Connection(lambda: store)
+        other.producer = Producer(other._connection, self._settings.enqueue_timeout_s)
+        other._published = Published(other._connection)
+        return other
 
     async def _look_up(self, name: str) -> TaskSpec:
         return await self._in_time("controls", self._published.spec(name, self._settings.max_payload_bytes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -100,10 +100,19 @@ EnqueueMiddleware = Callable[[NewJob], None]
 
 
 def checked(fn: EnqueueMiddleware) -> EnqueueMiddleware:
-    """Refuse what would never be awaited."""
+    """Refuse what would never be awaited, and what cannot be called with a job."""
     if not callable(fn) or iscoroutinefunction(fn):
         raise InvalidOption(
             f"enqueue middleware must be a plain function of one NewJob, got {fn!r}",
             fix="write `def`, not `async def`: it is called while the job is made, and nothing waits there",
         )
+    refuse_misfit(fn, 1, takes="one NewJob", shape="def fn(job: NewJob) -> None")
     return fn
+
+
+def refuse_misfit(fn: Callable[..., Any], count: int, *, takes: str, shape: str) -> None:
+    """Refuse middleware that cannot be called with this many arguments: each job would fail."""
+    try:
+        signature(fn).bind(*[None] * count)
+    except TypeError as error:
+        raise InvalidOption(f"{fn!r} cannot be called with {takes}: {error}", fix=f"write {shape}") from error

@@ -5,8 +5,10 @@ from limpet.core.records.cause import CauseKey
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.lease import LeaseAnswer
 from limpet.ops.agents import Agents
+from limpet.ops.feed import EventStream
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
+from limpet.ops.operation_runner import OperationRunner, run_operations
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
 from limpet.ops.schedules import Schedules
@@ -16,14 +18,17 @@ __all__ = [
     "Agents",
     "BulkReport",
     "CauseKey",
+    "EventStream",
     "Explanation",
     "Flows",
     "InvalidQuery",
     "LeaseAnswer",
     "LimitChange",
+    "OperationRunner",
     "Operator",
     "Reason",
     "Schedules",
     "Waits",
     "parse_query",
+    "run_operations",
 ]

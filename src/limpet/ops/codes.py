@@ -60,6 +60,8 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "schedule_declared": Meaning(1, 409, "Schedule is declared in code"),
     "schedule_exists": Meaning(4, 409, "Schedule exists"),
     "schedule_busy": Meaning(4, 409, "Schedule is busy"),
+    "operation_over": Meaning(4, 409, "Operation is over"),
+    "too_many_operations": Meaning(1, 429, "Too many operations"),
     "cause_changed": Meaning(4, 409, "Cause was changed meanwhile"),
     "schedule_contended": Meaning(4, 409, "Schedule was changed meanwhile"),
     # a request over the network is not allowed

@@ -44,14 +44,15 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
     accounts, gates = await examined(store).accounts(), list(await all_gates(store))
-    tasks = [task for task in await declared_tasks(store) if task.alias_of is None and task.queue != HOOKS]
+    published = await declared_tasks(store)
+    tasks = [task for task in published if task.alias_of is None and task.queue != HOOKS]
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await examined(store).check(),
         *_engine(store.features, took_ms),
         *changed_stores(sessions),
         *_service(counts, sessions),
-        *hooks.findings(await hooks.hooks(store)),
+        *hooks.findings(await hooks.hooks(store), _known(published, sessions, counts)),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),
         *blocked_findings(sessions, now_ms),
@@ -68,6 +69,12 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
     return sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _known(published: Iterable[Declaration], sessions: Iterable[SessionView], counts: Counts) -> set[str]:
+    """The tasks that code has published, that live workers know, or that have jobs."""
+    served = {task for session in sessions for task in session.serves.tasks or ()}
+    return {task.name for task in published} | served | {task for _, task, _ in counts.now}
 
 
 def _engine(features: Features, took_ms: float) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from limpet.core.endings.hook import KIND, QUEUE, Hook, read_hook
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Counts, Finding
 from limpet.core.records.hook import HookRecord
-from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean, nearest
 from limpet.ops.names import UnknownName
 from limpet.stores.base import Store
 
@@ -57,9 +57,16 @@ def records(published: Iterable[Hook], counts: Counts, sessions: Iterable[Sessio
     )
 
 
-def findings(found: Iterable[HookRecord]) -> Iterator[Finding]:
-    """Hooks that no live worker runs."""
+def findings(found: Iterable[HookRecord], known: Collection[str]) -> Iterator[Finding]:
+    """Hooks that no live worker runs, and those for tasks that are not among the known ones: a slip of the keys."""
     found = list(found)
+    for hook in found:
+        for task in hook.tasks:
+            if task not in known:
+                text = f"the hook {hook.name} is for the task {task!r}, which no code declares and no job has"
+                close = nearest(task, known)
+                fix = f"did you mean {close!r}? Correct tasks= of the hook" if close else "correct tasks= of the hook"
+                yield Finding("warning", "hook_of_unknown_task", text, fix)
     idle = [hook for hook in found if not hook.workers]
     for hook in idle:
         waits = f", and jobs of it that wait: {hook.waiting}" if hook.waiting else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from limpet.core.errors import ResultTimeout, UnknownQueue, UsageError
 from limpet.core.gate import Gate
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.retention import Keep
@@ -15,6 +17,7 @@ from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import (
     Entry,
     Inspection,
+    JobView,
     Query,
     QueueView,
 )
@@ -24,7 +27,7 @@ from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
 from limpet.core.records.limit import BreakerPage, BreakerRecord, ChangeRecord, LimitRecord
-from limpet.core.records.log import AuditRecord, EventRecord, FindingRecord, RepairReport
+from limpet.core.records.log import AuditRecord, EventRecord, FindingRecord, JobHistory, RepairReport
 from limpet.core.records.queue import (
     QueueRecord,
     RetentionChange,
@@ -35,17 +38,20 @@ from limpet.core.records.queue import (
 )
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
+from limpet.core.redaction.redaction import Redaction, Veil
+from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.bulk import Act, Decision, Facts, Progress, run_bulk
-from limpet.ops.causes import facts_of
 from limpet.ops.declared import declared_gates, declared_queues, task_names
+from limpet.ops.deeds import Discarding
 from limpet.ops.desk import Desk
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
-from limpet.ops.events import is_about, latest
+from limpet.ops.events import history, is_about, latest
 from limpet.ops.explain import explain
+from limpet.ops.feed import EventStream, Feed
 from limpet.ops.gates import Gates
 from limpet.ops.limits import (
     LimitChange,
@@ -57,19 +63,24 @@ from limpet.ops.limits import (
     limit_records,
     waiters,
 )
-from limpet.ops.names import unknown_gate_note
+from limpet.ops.names import UnknownName, unknown_gate_note
+from limpet.ops.operations import Operations
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.redaction import Redactions, redaction_of
 from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.retry import DEAD, Retry, retried_states
-from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.select import Which, chosen, guarded, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.tokens import Tokens
 from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import MOST_GATES, gate_of
 from limpet.stores.base import Store
+
+R = TypeVar("R")
 
 
 class Operator:
@@ -86,6 +97,8 @@ class Operator:
         self.gates = Gates(store, self.actor, clock)
         self.tokens = Tokens(store, self.actor, clock)
         self.desk = Desk(store, self.actor, clock)
+        self.redaction = Redactions(store, self.actor, clock)
+        self.operations = Operations(store, self.actor, clock)
 
     @property
     def _asked_ms(self) -> int | None:
@@ -102,7 +115,12 @@ class Operator:
         """One page of jobs."""
         if isinstance(query, str):
             query = parse_query(query, limit=limit, cursor=cursor)
-        return JobPage.of(await self.store.find(query, now_ms=self._asked_ms))
+        redaction = await redaction_of(self.store)
+        return JobPage.of(await ShownJobs(redaction, query).page(self.store, self._asked_ms), redaction)
+
+    async def dead(self, query: str = "", *, limit: int = 50, cursor: str | None = None) -> JobPage:
+        """One page of dead jobs; a query for another state is refused."""
+        return await self.jobs(guarded(parse_query(query, limit=limit, cursor=cursor), DEAD, "this list"))
 
     async def resolve(self, text: str) -> bytes:
         """The id that `text` names, whole or by its unique end."""
@@ -110,20 +128,35 @@ class Operator:
 
     async def job(self, id: str | bytes) -> JobDetail:
         """Everything about one job."""
-        found = await self._inspection(id)
-        return JobDetail.whole(found.view, found.attempts)
+        veil, found = await self._inspection(id)
+        return JobDetail.whole(veil.view, found.attempts)
 
-    async def _inspection(self, id: str | bytes) -> Inspection:
+    async def wait(self, id: str | bytes, timeout_s: float) -> None:
+        """Return when the job has finished or is gone, or when the time is over."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        with suppress(ResultTimeout):
+            await self.store.watch(raw, round(timeout_s * 1000))
+
+    async def history(self, id: str | bytes) -> JobHistory:
+        """What the audit log and the event log say of the job, which may be gone."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        found = await history(self.store, raw, await redaction_of(self.store))
+        if not (found.audit or found.events) and await self.store.get([raw]) == [None]:
+            raise not_stored(raw)
+        return found
+
+    async def _inspection(self, id: str | bytes) -> tuple[Veil, Inspection]:
+        """A job as it may be shown, and what hides its secrets."""
         raw = id if isinstance(id, bytes) else await self.resolve(id)
         found = await self.store.inspect(raw, now_ms=self._asked_ms)
         if found is None:
             raise not_stored(raw)
-        return found
+        return (await redaction_of(self.store)).inspection(found)
 
     async def explain(self, id: str | bytes) -> Explanation:
         """Why the job is not running, or what became of it."""
-        found = await self._inspection(id)
-        return explain(
+        veil, found = await self._inspection(id)
+        said = explain(
             found,
             now_ms=self.now_ms(),
             attempts=found.attempts,
@@ -131,6 +164,7 @@ class Operator:
             urgent=await more_urgent(self.store, found.view),
             executor=await executor_of(self.store, found.view),
         )
+        return said.without(veil.secrets)
 
     async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseRecord]:
         """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
@@ -143,6 +177,10 @@ class Operator:
         for name in await declared_queues(self.store):
             found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))
         return [QueueRecord.of(found[name]) for name in sorted(found)]
+
+    async def queue(self, name: str) -> QueueRecord:
+        """One queue."""
+        return _named(await self.queues(), "queue", name, UnknownQueue)
 
     async def workers(self) -> list[WorkerRecord]:
         """Live workers and agents."""
@@ -181,6 +219,10 @@ class Operator:
         behind = await self.waiters(gates)
         return limit_records([*gates, *behind.beyond] if len(gates) >= MOST_GATES else gates, behind, now_ms)
 
+    async def limit(self, key: str) -> LimitRecord:
+        """One limit, a bucket or budget of one, or the ceiling of a queue or task."""
+        return _named(await self.limits(checked_text(key, what="key")), "key", limit_gate_key(key))
+
     async def waiters(self, limits: Sequence[Gate]) -> Waiters:
         """How many ready jobs each of these stops now; a bounded look."""
         return await waiters(self.store, limits, self.now_ms())
@@ -195,12 +237,26 @@ class Operator:
         found = tuple(BreakerRecord.of(gate, now_ms) for gate in page.breakers)
         return BreakerPage(breakers=found, cursor=page.cursor)
 
-    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
-        """The newest events: what became of breakers, limits and budgets; oldest first."""
+    async def breaker(self, name: str) -> BreakerRecord:
+        """One breaker."""
+        page = await self.breakers(checked_text(name, what="breaker"), limit=MOST_GATES)
+        return _named(page.breakers, "breaker", name.removeprefix("breaker:"))
+
+    async def events(self, limit: int = 100, *, since_ms: int = 0, after: int | None = None) -> list[EventRecord]:
+        """The newest events of the log, or the first ones after a seq: breakers, limits, budgets; oldest first."""
+        if after is not None:
+            return [EventRecord.of(entry) for entry in await self.store.read("event", after, limit)]
         return await self._events(limit, lambda entry: True, since_ms)
 
     async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:
         return [EventRecord.of(entry) for entry in await latest(self.store, limit, wanted, since_ms=since_ms)]
+
+    def live_events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on, as far as it arrives: `JobEvent`, `JobCounts` of many, and `EventGap`.
+
+        `async for` reads it; `async with` listens from a moment on. `query` may ask for state, queue, task and id.
+        """
+        return Feed(self.store).events(query)
 
     async def breaker_history(
         self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0
@@ -221,7 +277,8 @@ class Operator:
             found = await latest(self.store, limit, log="audit", since_ms=since_ms)
         else:
             found = await self.store.read("audit", after, limit)
-        return [AuditRecord.of(entry) for entry in found]
+        redaction = await redaction_of(self.store)
+        return [AuditRecord.of(entry, redaction) for entry in found]
 
     async def doctor(self) -> list[FindingRecord]:
         """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
@@ -277,8 +334,10 @@ class Operator:
         which = parse_query(which) if isinstance(which, str) else which
         if forget and not isinstance(which, Query):
             await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
-        retry = Retry(self.store, self.actor, reason, edit, delay_ms, tuple(forget), self._asked_ms)
-        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
+        redaction = await redaction_of(self.store)
+        retry = Retry(self.store, self.actor, reason, edit, redaction, delay_ms, tuple(forget), self._asked_ms)
+        said = redaction.all.facts({"args": args, "patch": patch})
+        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, forget=forget, **said)
         report = await self._bulk(
             decision,
             which,
@@ -327,26 +386,17 @@ class Operator:
     ) -> BulkReport:
         """Remove dead jobs for good. What they were stays in the audit log."""
 
-        async def act(ids: Sequence[bytes]) -> Sequence[str]:
-            views = await self.store.get(ids)
-            dead = [view.id for view in views if view is not None and view.state is State.dead]
-            causes.update({view.id: facts_of(view) for view in views if view is not None})
-            await self.store.discard(dead, now_ms=self._asked_ms)
-            left = {view.id for view in await self.store.get(dead) if view is not None}
-            gone = set(dead) - left
-            return ["discarded" if id in gone else "not_dead" for id in ids]
-
-        causes: dict[bytes, dict[str, object]] = {}
+        deed = Discarding(self.store, self._asked_ms)
         decision = self._decision("job.discard", reason, which)
         return await self._bulk(
             decision,
             which,
             DEAD,
-            act,
-            frozenset({"discarded"}),
+            deed.act,
+            deed.changed,
             dry_run=dry_run,
             progress=progress,
-            facts=lambda id: causes.pop(id, {}),
+            facts=lambda id: deed.causes.pop(id, {}),
         )
 
     async def _bulk(
@@ -364,14 +414,16 @@ class Operator:
         oldest_first: bool = False,
     ) -> BulkReport:
         verb = decision.kind.partition(".")[2]
-        ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        redaction = await redaction_of(self.store)
+        ids, samples = await chosen(self.store, which, states, verb, redaction, now_ms=self._asked_ms)
         if oldest_first:
             ids.sort()
-        report = BulkReport(verb, len(ids), tuple(map(JobRecord.of, samples)), dry_run=dry_run)
+        report = BulkReport(verb, len(ids), _records(samples, redaction), dry_run=dry_run)
         if edit:
-            notes = await edit.check(self.store, ids)
-            edited = tuple(JobRecord.of(edit.of(view)) for view in samples)
-            report = replace(report, samples=edited, edits=tuple(map(edit.changes, samples)), notes=notes)
+            notes = await edit.check(self.store, ids, redaction)
+            edited = _records(map(edit.of, samples), redaction)
+            edits = tuple(edit.changes(view, redaction) for view in samples)
+            report = replace(report, samples=edited, edits=edits, notes=notes)
         if dry_run:
             return report
         done, answers = await run_bulk(
@@ -481,6 +533,18 @@ class Operator:
     async def reset(self, breaker: str, *, reason: str = "") -> ChangeRecord:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
         return _changed([await self.gates.reset(breaker, reason=reason)], "closed")
+
+
+def _records(views: Iterable[JobView], redaction: Redaction) -> tuple[JobRecord, ...]:
+    return tuple(JobRecord.of(redaction.job(view)) for view in views)
+
+
+def _named(found: Sequence[R], field: str, name: str, error: type[UsageError] = UnknownName) -> R:
+    """The record of that name."""
+    names = [getattr(each, field) for each in found]
+    if name not in names:
+        raise error(f"there is no {field} {name!r:.80}", fix=did_you_mean(name, names))
+    return found[names.index(name)]
 
 
 def _changed(gates: Sequence[Gate], state: str, *notes: str) -> ChangeRecord:

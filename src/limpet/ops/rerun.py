@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,7 @@ class Rerun:
     unique: bool  # whether the new jobs take the unique keys of the old ones
     now_ms: int
     asked_ms: int | None
+    new_ids: Mapping[bytes, bytes] | None = None  # old → the id of the new one, where these are given
     made: dict[bytes, bytes] = field(default_factory=dict)  # old → new
     holders: dict[str, str] = field(default_factory=dict)  # old → the job that has its unique key
     notes: list[str] = field(default_factory=list)
@@ -89,7 +90,8 @@ class Rerun:
         if self._tasks is None:
             self._tasks = {task.name: task for task in await declared_tasks(self.store)}
         task = self._tasks.get(view.lane.task)
-        id, args = self._ids.make(self.now_ms), await self._args(view)
+        id = self._ids.make(self.now_ms) if self.new_ids is None else self.new_ids[view.id]
+        args = await self._args(view)
         if task is not None and (fault := fault_in(decode_json(args), names_of(task.schema))) is not None:
             raise UsageError(f"{view.lane.task} takes other arguments today: {fault}")
         meta = {name: value for name, value in whole_meta(view.meta).items() if name != "flow"}

@@ -11,6 +11,7 @@ from limpet.core.flows.steps import SLEEP, waits_of
 from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView, Query
+from limpet.core.redaction.redaction import Redaction
 from limpet.ops.causes import facts_of
 from limpet.ops.edits import Edit
 from limpet.ops.select import Which
@@ -33,6 +34,7 @@ class Retry:
     actor: str
     reason: str
     edit: Edit
+    redaction: Redaction
     delay_ms: int = 0
     forget: tuple[str, ...] = ()
     asked_ms: int | None = None
@@ -43,7 +45,7 @@ class Retry:
     async def act(self, ids: Sequence[bytes]) -> Sequence[str]:
         """Retry a chunk; of each job what became of it, in a word."""
         views = await self.store.get(ids)
-        again = {view.id for view in views if view is not None and self._died_since(view)}
+        again = {view.id for view in views if view is not None and self.died_since(view)}
         left = [id for id in ids if id not in again]
         found = [view for view in views if view is not None and view.id not in again]
         self._facts |= {view.id: facts_of(view) for view in found if view.state is State.dead}
@@ -55,7 +57,8 @@ class Retry:
         """What the audit log keeps of one of them."""
         return self._facts.pop(id, {})
 
-    def _died_since(self, view: JobView) -> bool:
+    def died_since(self, view: JobView) -> bool:
+        """True for a job that is dead again."""
         return self.before_ms is not None and view.state is State.dead and (view.finished_at_ms or 0) >= self.before_ms
 
     async def _plain(self, ids: Sequence[bytes], found: Sequence[JobView]) -> Sequence[str]:
@@ -68,7 +71,7 @@ class Retry:
     async def _edited(self, ids: Sequence[bytes], found: Sequence[JobView]) -> Sequence[str]:
         words = dict.fromkeys(ids, "gone")
         for view in found:
-            self._facts[view.id] = self._facts.get(view.id, {}) | self.edit.changes(view)
+            self._facts[view.id] = self._facts.get(view.id, {}) | self.edit.changes(view, self.redaction)
             request = self._request((view.id,), self.edit.of(view).args)
             (words[view.id],) = await self.store.retry(request, now_ms=self.asked_ms)
         return list(words.values())

@@ -12,8 +12,10 @@ from limpet.core.flows.steps import KIND
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.query import InvalidQuery, looks_like_query, parse_query, query_text
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
@@ -67,7 +69,7 @@ async def walk(store: Store, query: Query, *, now_ms: int | None = None) -> Asyn
     query = replace(query, limit=PAGE, newest_first=True)
     while True:
         page = await store.find(query, now_ms=now_ms)
-        found = [view for view in page.jobs if _exact(view, query)]
+        found = [view for view in page.jobs if exact(view, query)]
         if found:
             yield found
         if page.cursor is None:
@@ -75,7 +77,7 @@ async def walk(store: Store, query: Query, *, now_ms: int | None = None) -> Asyn
         query = replace(query, cursor=page.cursor)
 
 
-def _exact(view: JobView, query: Query) -> bool:
+def exact(view: JobView, query: Query) -> bool:
     """True when tags and keys fit as whole words: an engine may find more, and a bulk action must not touch it."""
     for term in query.terms:
         if term.field == "tag":
@@ -104,33 +106,51 @@ def guarded(query: Query, allowed: frozenset[State], verb: str) -> Query:
 
 
 async def chosen(
-    store: Store, which: Which, allowed: frozenset[State], verb: str, *, now_ms: int | None = None
+    store: Store,
+    which: Which,
+    allowed: frozenset[State],
+    verb: str,
+    redaction: Redaction,
+    *,
+    now_ms: int | None = None,
 ) -> tuple[list[bytes], list[JobView]]:
-    """The ids that `which` means now, and three of the jobs to show."""
+    """The ids that `which` means now, and three of the jobs to show; a query means what is shown of jobs."""
     if isinstance(which, str):
-        which = parse_query(which)
-        if which.terms and which.states is None and all(term.field == "word" for term in which.terms):
-            # An id that a script got wrong, such as "null", must not become an action on all jobs that mention it.
-            raise InvalidQuery(
-                f"{query_text(which)} alone does not say which jobs to {verb}",
-                fix="add a condition, such as state:dead or task:send_*; pass ids as a list",
-            )
+        which = definite(which, verb)
     if isinstance(which, Query):
-        query = guarded(which, allowed, verb)
+        shown = ShownJobs(redaction, guarded(which, allowed, verb))
         ids: list[bytes] = []
         samples: list[JobView] = []
-        async for page in walk(store, query, now_ms=now_ms):
+        async for found in walk(store, shown.query, now_ms=now_ms):
+            page = list(filter(shown.match, found))
             samples.extend(page[: 3 - len(samples)])
             ids.extend(view.id for view in page)
         return ids, samples
-    for word in which:
+    ids = await named_ids(store, which)
+    samples = [await view_of(store, id) for id in ids[:3]]
+    return ids, samples
+
+
+def definite(text: str, verb: str) -> Query:
+    """The query that `text` means, if it says which jobs to change."""
+    query = parse_query(text)
+    if query.terms and query.states is None and all(term.field == "word" for term in query.terms):
+        # An id that a script got wrong, such as "null", must not become an action on all jobs that mention it.
+        raise InvalidQuery(
+            f"{query_text(query)} alone does not say which jobs to {verb}",
+            fix="add a condition, such as state:dead or task:send_*; pass ids as a list",
+        )
+    return query
+
+
+async def named_ids(store: Store, words: Sequence[str]) -> list[bytes]:
+    """The ids of the jobs that are named one by one, each once."""
+    for word in words:
         if looks_like_query(word):
             raise InvalidQuery(
                 f"{word!r} stands among ids", fix="give ids or a query, not both; quote a word to search for it"
             )
-    ids = list(dict.fromkeys([await resolve(store, text) for text in which]))
-    samples = [await view_of(store, id) for id in ids[:3]]
-    return ids, samples
+    return list(dict.fromkeys([await resolve(store, text) for text in words]))
 
 
 async def refuse_unknown_steps(store: Store, ids: Sequence[bytes], names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from limpet.core.endings.failure import OWN
+from limpet.core.endings.failure import OWN, foreign
 from limpet.core.errors import ImportFailed, InvalidOption
 from limpet.core.tasks.naming import nearest
 from limpet.runtime.settings import App
@@ -104,7 +104,9 @@ def _told(error: Exception) -> str:
     told = traceback.TracebackException.from_exception(error, compact=True)
     one: traceback.TracebackException | None = told
     while one is not None:
-        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not f.filename.startswith(_BETWEEN)])
+        frames = [frame for frame in one.stack if not frame.filename.startswith(_BETWEEN)]
+        users = [frame for frame in frames if not foreign(frame.filename)]
+        one.stack = traceback.StackSummary.from_list(users or frames)  # of an app that is installed itself: all
         one = one.__cause__ or one.__context__
     text = "".join(told.format()).replace("Traceback (most recent call last):\n", "")
     return text.replace("limpet.core.errors.", "limpet.").rstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from hashlib import sha1, sha256
 
 import msgspec
 import pytest
@@ -213,6 +214,20 @@ class TestHooks:
             await hand.settle(ENDINGS["bury"](first), ENDINGS["succeed"](second), seq=1_000_000)
         await hand.settle(ENDINGS["bury"](first), ENDINGS["bury"](second))
         assert await told(bench) == once(ids[:1], DEAD) + once(ids[1:], SUCCEEDED)
+
+    async def test_the_id_of_its_job_is_derived_from_the_end(self, bench: Bench) -> None:
+        await publish(bench, *ALL)
+        ids = await bench.add_many(4)
+        hand = worker(bench)
+        died, worked, dropped = await hand.claim(3)
+        await hand.settle(ENDINGS["bury"](died), ENDINGS["succeed"](worked), ENDINGS["drop"](dropped))
+        await bench.cancel(ids[3])  # it waited: there is no lease
+        tokens = {died.id: died.token, worked.id: worked.token, dropped.id: dropped.token, ids[3]: 0}
+        said = [b"%b%d\0hook" % (id, token) for id, token in tokens.items()]
+        at = bench.clock.now_ms.to_bytes(6, "big")
+        made = {job.id for job in await hook_jobs(bench)}
+        # Which of these hashes it is, is the engine's business.
+        assert made in [{at + hashed(each).digest()[:10] for each in said} for hashed in (sha1, sha256)]
 
     async def test_no_depth_drain_or_pause_refuses_it(self, bench: Bench) -> None:
         await publish(bench, DEAD)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from limpet.core.endings.transition import ErrorKind, Failure
+from limpet.core.errors import UsageError
 from limpet.core.text.storable import REASON_CHARS, spoken, storable
 
 MESSAGE_CHARS: Final = REASON_CHARS
@@ -31,7 +32,8 @@ _NOISE: Final = (
 def failure_of(error: BaseException, kind: ErrorKind) -> Failure:
     """The record of an exception: cut to size, safe to store, with the fingerprint of its cause."""
     name, message = type_name(error), message_of(error)
-    return Failure(kind, name, message, traceback_of(error), fingerprint(error, name, message))
+    told = "" if _is_said_in_full(error) else traceback_of(error)
+    return Failure(kind, name, message, told, fingerprint(error, name, message))
 
 
 def type_name(error: BaseException) -> str:
@@ -69,6 +71,18 @@ def traceback_of(error: BaseException) -> str:
     return head + kept.partition("\n")[2]
 
 
+def _is_said_in_full(error: BaseException) -> bool:
+    """True of our own refusals in which no code of the app had a part: their frames would say nothing about the job."""
+    if not isinstance(error, UsageError):
+        return False
+    one: BaseException | None = error
+    while one is not None:
+        if any(not foreign(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(one.__traceback__)):
+            return False
+        one = one.__cause__ or one.__context__
+    return error.__traceback__ is not None
+
+
 def fingerprint(error: BaseException, name: str, message: str) -> str:
     """The same for failures of one origin: type, the user's innermost frame, and the message without its values."""
     return cause_of(name, *_place(error.__traceback__), message=message)
@@ -88,7 +102,7 @@ def _place(tb: TracebackType | None) -> tuple[str, str]:
     own = False
     while tb is not None:
         code = tb.tb_frame.f_code
-        is_own = not _foreign(code.co_filename)
+        is_own = not foreign(code.co_filename)
         if is_own or not own:
             stem = os.path.splitext(os.path.basename(code.co_filename))[0]
             found, own = (stem, code.co_qualname), own or is_own
@@ -96,7 +110,8 @@ def _place(tb: TracebackType | None) -> tuple[str, str]:
     return found
 
 
-def _foreign(file: str) -> bool:
+def foreign(file: str) -> bool:
+    """Whether a file is not of the app: ours, Python's or an installed package's."""
     return file.startswith((OWN, _STDLIB, "<")) or "site-packages" in file or "dist-packages" in file
 
 

@@ -59,6 +59,12 @@ _unpack = Struct(f"{_NOISE_BYTES // 8}Q").unpack
 _pack = Struct(">2Q").pack
 
 
+def id_of(at_ms: int, field: int) -> bytes:
+    """The id of that instant and of a number below 2^74: for jobs whose ids follow from something, and never differ."""
+    value = at_ms << 74 | field
+    return _pack(value >> 74 << 16 | 0x7000 | value >> 62 & 0xFFF, _VARIANT | value & _LOW)
+
+
 def id_text(raw: bytes) -> str:
     """The public form of an id."""
     h = raw.hex()

@@ -18,7 +18,7 @@ from limpet.core.jobs.meta import meta_from
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.unique import UniqueOption
 from limpet.core.limits.unit import amounts_from
-from limpet.core.tasks.naming import checked_names, did_you_mean
+from limpet.core.tasks.naming import checked_names, did_you_mean, nearest
 from limpet.core.tasks.queue import queue_name
 from limpet.core.tasks.template import MAX_KEY_CHARS
 from limpet.core.text.duration import Duration, instant_ms, to_ms
@@ -113,7 +113,8 @@ def priority_of(value: str | int) -> int:
         return PRIORITIES[value]
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LEAST_URGENT:
         return value
-    hint = did_you_mean(value, PRIORITIES) if isinstance(value, str) else f"known: {', '.join(PRIORITIES)}"
+    close = nearest(value, PRIORITIES) if isinstance(value, str) else None
+    hint = f"known: {', '.join(PRIORITIES)}" if close is None else f"did you mean {close!r}?"
     raise InvalidOption(f"priority={value!r} is unknown", fix=f"{hint}; or 0 (most urgent) to 9")
 
 

@@ -11,6 +11,7 @@ from limpet.core.errors import UnknownAttribute
 _ENQUEUE: Final = "await it: .enqueue(...); without an event loop: .enqueue_sync(...)"
 _OPTIONS: Final = "options come first: .options(delay=60, priority='high').enqueue(...)"
 _DELAY: Final = "delay=60 or at=..., for a call: .options(delay=60).enqueue(...)"
+_IN_TRANSACTION: Final = "in the caller's transaction: .options(conn=connection).enqueue(...)"
 _CALL: Final = "call it to run it here and now: task(...)"
 _CURRENT: Final = "current_job() is the running job, with its id, attempt, meta and more"
 _RESULT: Final = "await .result(timeout=5), or .result_sync(timeout=5)"
@@ -31,6 +32,7 @@ def _words(*entries: tuple[str, str]) -> Mapping[str, str]:
 TASK: Final = _words(
     ("delay send kiq perform_async defer", _ENQUEUE),
     ("apply_async send_with_options configure kicker enqueue_job", _OPTIONS),
+    ("delay_on_commit apply_async_on_commit", _IN_TRANSACTION),
     ("schedule enqueue_at enqueue_in", f"{_DELAY}; for times that come again: @app.schedule(Cron(...))"),
     ("s si signature subtask message message_with_options", f".job(...), for {_CHAIN}"),
     ("chunks map starmap", "group(task.job(n) for n in numbers), or app.enqueue_many(...)"),

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION lp.told(p_done lp.done, p_enqueued bigint, p_lane jso
   )))::text, 'UTF8')
 $$;
 
--- The id of that job, the same whenever one end is told: see core's hook_id.
+-- The id of that job, the same whenever one end is told: as core's hook_id, with the hash that every server has.
 CREATE OR REPLACE FUNCTION lp.hook_id(p_hook text, p_done lp.done, p_token bigint) RETURNS bytea LANGUAGE sql STABLE AS $$
   SELECT substr(int8send(p_done.finished_ms), 3) || substr(sha256(
     p_done.id || convert_to(coalesce(p_token, 0)::text, 'UTF8') || '\x00' || convert_to(p_hook, 'UTF8')
