@@ -126,7 +126,7 @@ async def _fill(store: Store, engine: Engine, jobs: int) -> dict[str, Filled]:
 async def _ask(url: str, operator: Operator, engine: Engine, calls: int) -> list[Answered]:
     """Every question in turn, first over HTTP."""
     asked = await questions(operator)
-    answers = []
+    answers: list[Answered] = []
     with served(url) as line, _shown(f"{NAMES[engine]}: {len(asked)} questions asked") as progress:
         for number, each in enumerate(asked, 1):
             http = over_http(line, each.path, calls)

@@ -1,4 +1,4 @@
-"""Asks the questions: over HTTP of a real `limpet serve`, with one connection, and of Operator in this process."""
+"""Asks the questions: over HTTP of a real `limpet serve`, one connection each, and of Operator in this process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def served(url: str) -> Iterator[HTTPConnection]:
 
 
 def over_http(line: HTTPConnection, path: str, calls: int) -> Taken:
-    """From the request until the whole answer is read; the first call is among them."""
+    """From the request until the whole answer is read; the first call is among them, the connection is not."""
+    line.close()  # the server has, if the question before took Operator longer than a server keeps an idle line
+    line.connect()
     took_ms = []
     for _ in range(calls):
         at_s = time.perf_counter()
