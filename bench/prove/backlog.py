@@ -22,6 +22,8 @@ Progress = Callable[[int, int], None]
 CHUNK: Final = 5_000  # jobs per call that enqueues
 TTL_MS: Final = 3_600_000  # a lease that no pause of a busy machine outlives
 BEAT_EVERY: Final = 200  # claims
+SWEEP_S: Final = 1.0  # as often as a worker sweeps: on PostgreSQL that sums up what was counted
+LAST_SWEEPS: Final = 20
 TENANTS: Final = 40
 RARE_EVERY: Final = 10_000  # one job of so many is of the rare task
 RARE: Final = "invoices.reissue"
@@ -85,23 +87,45 @@ def jobs(count: int) -> Iterator[Job]:
         yield Job(ids.make(time.time_ns() // 1_000_000), place, POLICY, args, tags=tags)
 
 
+class Sweeper:
+    """Does for the store what any worker does beside its jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next_s = 0.0
+
+    async def sweep(self) -> None:
+        """Sweep, if it is time."""
+        if time.monotonic() >= self._next_s:
+            await self._store.expire()
+            self._next_s = time.monotonic() + SWEEP_S
+
+    async def finish(self) -> None:
+        """Leave nothing to be summed up, as after a quiet moment."""
+        for _ in range(LAST_SWEEPS):
+            await self._store.expire()
+
+
 async def enqueue(store: Store, count: int, progress: Progress) -> Filled:
     """Store so many ready jobs."""
-    at_s, coming, done = time.perf_counter(), jobs(count), 0
+    at_s, coming, done, sweeper = time.perf_counter(), jobs(count), 0, Sweeper(store)
     while batch := list(islice(coming, CHUNK)):
         await store.enqueue(batch)
+        await sweeper.sweep()
         progress(done := done + len(batch), count)
+    await sweeper.finish()
     return Filled(count, time.perf_counter() - at_s)
 
 
 async def bury(store: Store, count: int, progress: Progress) -> Filled:
     """Claim so many jobs as a worker does, and let each of them die."""
     at_s, beat, seq, done = time.perf_counter(), Beat("prove", TTL_MS, Serves()), 0, 0
-    limit = store.features.batch
+    limit, sweeper = store.features.batch, Sweeper(store)
     while done < count:
         if seq % BEAT_EVERY == 0:
             await store.beat(beat)
         seq += 1
+        await sweeper.sweep()
         claim = await store.claim(ClaimRequest("prove", Serves(), limit, limit, seq))
         ends = [Bury(job.id, job.token, _failure(job, done + place)) for place, job in enumerate(claim.jobs)]
         settled = await store.settle("prove", seq, ends)
@@ -109,6 +133,7 @@ async def bury(store: Store, count: int, progress: Progress) -> Filled:
             raise SystemExit(f"prove: {done} of {count} jobs have died, and the next ones cannot")
         progress(done := done + len(ends), count)
     await store.leave("prove")
+    await sweeper.finish()
     return Filled(count, time.perf_counter() - at_s)
 
 

@@ -46,8 +46,9 @@ def page(found: Sequence[Measured]) -> str:
         "",
         f"Each engine has a private store or server on disk, with the settings that it comes with. {first.jobs:,} jobs "
         f"are enqueued, claimed and buried by the ordinary verbs, of {len(TASKS) + 1} tasks, with {len(ERRORS)} errors "
-        f"each; then {first.jobs:,} are enqueued and stay. `limpet serve` answers on the loopback to one client, "
-        f"{first.calls} calls a question on one connection; the column *direct* is Operator in the process that asks. The "
+        f"each; then {first.jobs:,} are enqueued and stay. Once a second the store is swept, as a worker does it. "
+        f"`limpet serve` answers on the loopback to one client, {first.calls} calls a question on one connection; the "
+        "column *direct* is Operator in the process that asks. The "
         "first call is among them. A figure is median / p95 / slowest, in ms; the verdict is on the p95 over HTTP.",
         "",
     ]

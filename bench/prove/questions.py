@@ -74,7 +74,7 @@ def lists(cursor: str | None) -> list[Question]:
 
 def overviews(cause: CauseKey) -> list[Question]:
     """Counters and causes."""
-    counters, hours = "counters, no scan", "counters, and the 10,000 newest dead jobs for their hours"
+    counters, hours = "counters, no scan", "counters, and the 1,000 newest dead jobs for their hours"
     named = f"/dead/causes/{cause.cause}?" + urlencode({"queue": cause.queue, "task": cause.task})
     return [
         Question("stats", "/stats", lambda operator: operator.stats(), counters),
