@@ -24,6 +24,7 @@ from limpet.stores.search import (
     CANDIDATES,
     LOOK_S,
     RESOLVE,
+    SURE,
     Search,
     ended_from_ms,
     foreign_cursor,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
 AT_ONCE: Final = 512  # jobs that are read in one step
-LEAST: Final = 1_024  # candidates that a page looks at however slowly they come
 AT_ONCE_WHOLE: Final = 64  # with arguments and results, each of which may be large
 WHOLE: Final = "ahrnp"
 _WIDTH: Final = 7
@@ -139,7 +139,7 @@ async def find(client: Client, key: bytes, definitions: DefinitionCache, query: 
         found = await views(client, key, definitions, [id for _, id in some], what=what, verb="find")
         search.take(zip((position for position, _ in some), found, strict=True))
         past = from_ms is not None and query.newest_first and int.from_bytes(last[: ENDED.size], "big") < from_ms
-        enough = looked >= most or (looked >= LEAST and time.monotonic() >= until_s)
+        enough = looked >= most or (looked >= SURE and time.monotonic() >= until_s)
         more = search.full or (enough and not past)
         if more or past:
             break
