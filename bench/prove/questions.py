@@ -37,7 +37,7 @@ def listed(title: str, q: str = "", *, cursor: str | None = None, dead: bool = F
     return Question(title, path, ask, work or "one index, and the 50 jobs of the page")
 
 
-_BOUND: Final = "no index has this: the 10,000 newest jobs are looked at, which is the bound of one page"
+_BOUND: Final = "no index has this: up to 10,000 jobs are looked at, for 50 ms but 1,000 jobs at least"
 _END: Final = "no index has the ends of ids: the newest 1,000,000 are compared"
 
 
