@@ -15,16 +15,16 @@ import pytest
 
 from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Held
 from limpet.core.jobs.state import State
 from limpet.ops import Operator
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field
 from tests.servers.programs import Programs
 
-JOBS = 100
-BLOWS = 8
+JOBS = 60
+BLOWS = 6
 LEASE_S = 1.0
-LONG_S = 2.5  # frozen for longer than a lease and a sweep
 
 
 @pytest.fixture
@@ -37,29 +37,42 @@ def jobs_of(field: Field) -> list[Job]:
     """Scans of some pages, each worth a checkpoint."""
     ids = IdMaker().make_many(JOBS, time.time_ns() // 1_000_000)
     return [
-        Job(id, Lane("books", "book.scan"), Policy(), b'{"pages":%d,"ms":40}' % field.rng.randint(2, 14)) for id in ids
+        Job(id, Lane("books", "book.scan"), Policy(), b'{"pages":%d,"ms":30}' % field.rng.randint(2, 10)) for id in ids
     ]
 
 
-async def freeze(field: Field, worker: subprocess.Popen[bytes]) -> None:
-    """Stop a worker in its tracks while it holds jobs."""
+async def leases_of(field: Field, worker: subprocess.Popen[bytes]) -> list[Held]:
+    """What a worker holds."""
+    mine = f"agent:js-{worker.pid}:"
+    sessions = [view.session for view in await field.store.sessions() if view.session.startswith(mine)]
+    return [held for session in sessions for held in await field.store.held(session)]
+
+
+async def freeze(field: Field, worker: subprocess.Popen[bytes]) -> list[Held]:
+    """Stop a worker in its tracks while it holds jobs: these."""
 
     async def holds() -> bool:
-        mine = f"agent:js-{worker.pid}:"
-        return any(view.running for view in await field.store.sessions() if view.session.startswith(mine))
+        return bool(await leases_of(field, worker))
 
     while True:
         await field.until("a worker holds a job", holds)
         worker.send_signal(signal.SIGSTOP)
         await asyncio.sleep(0.1)  # what it had sent is answered by then
-        if await holds():
-            return
+        if held := await leases_of(field, worker):
+            return held
         worker.send_signal(signal.SIGCONT)
 
 
-async def thaw(process: subprocess.Popen[bytes]) -> None:
-    await asyncio.sleep(LONG_S)
-    process.send_signal(signal.SIGCONT)
+async def thaw(field: Field, worker: subprocess.Popen[bytes], held: list[Held]) -> None:
+    """Let it go on when its jobs have been taken from it."""
+    tokens = {one.id: one.token for one in held}
+
+    async def are_lost() -> bool:
+        views = await field.views(list(tokens))
+        return not any(view.state is State.running and view.token == tokens[view.id] for view in views)
+
+    await field.until("the jobs of a frozen worker are taken back", are_lost)
+    worker.send_signal(signal.SIGCONT)
 
 
 async def ended(field: Field, count: int) -> bool:
@@ -82,14 +95,15 @@ async def test_workers_in_javascript_and_their_server_may_die_at_any_time(field:
             server.wait()
             server = programs.serve()
         elif blow % 3 == 2:
-            await freeze(field, workers[place])
-            thaws.append(asyncio.create_task(thaw(workers[place])))
+            held = await freeze(field, workers[place])
+            thaws.append(asyncio.create_task(thaw(field, workers[place], held)))
             workers[place] = programs.worker(LEASE_S)
         else:
             workers[place].kill()
             workers[place] = programs.worker(LEASE_S)
     await field.finished(JOBS)
     await asyncio.gather(*thaws)
+    await field.until("a worker that was frozen is refused", lambda: any("stale" in line for line in programs.said()))
     views = await field.views([job.id for job in jobs])
     assert [view.state for view in views] == [State.succeeded] * JOBS
     await is_ended_once(field, programs, {id_text(view.id) for view in views})
@@ -114,4 +128,3 @@ async def is_ended_once(field: Field, programs: Programs, ids: set[str]) -> None
     assert set(told) <= set(ends)
     assert len(set(told)) == len(told)
     assert {job for job, _ in ends} <= ids
-    assert any("stale lease" in line for line in programs.said()), "no worker came back too late"
