@@ -27,6 +27,7 @@ from limpet.core.tasks.payload import Signature
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.template import Template
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import OPTIONS
 
 Executor = Literal["async", "thread", "process"]
 OnLostLease = Literal["stop", "go_on"]
@@ -117,6 +118,10 @@ def injected_of(fn: Callable[..., Any]) -> dict[str, object]:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as error:
         raise InvalidTask(f"{fn!r} has no signature that can be read", fix="wrap it in a def") from error
+    if parameters and next(iter(parameters)).name == "self":  # as where tasks are bound
+        raise InvalidTask(
+            f"{getattr(fn, '__qualname__', repr(fn))!r} has a parameter self, which nothing fills", fix=OPTIONS["bind"]
+        )
     found = {p.name: p for p in parameters if isinstance(p.default, Inject)}
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for p in found.values():
