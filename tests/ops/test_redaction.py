@@ -10,6 +10,7 @@ import pytest
 
 from limpet.client.published_rules import PublishedRules
 from limpet.core.errors import InvalidArguments, InvalidOption
+from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.core.redaction.rule import MASK, parse_rules
@@ -17,7 +18,7 @@ from limpet.core.schedules.when import Every
 from limpet.ops import InvalidQuery, Operator, Schedules
 from limpet.ops.names import UnknownName
 from tests.contract.harnesses import HARNESSES, SHARED
-from tests.ops.making import claim, job, kill
+from tests.ops.making import claim, job, kill, put
 from tests.runtime.running import Bench
 
 
@@ -155,9 +156,14 @@ async def test_a_program_only_adds_rules(bench: Bench, operator: Operator) -> No
 
 
 async def test_explaining_a_job_does_not_tell_its_secret(bench: Bench, operator: Operator) -> None:
-    (ready,) = [each.id for each in await bench.store.enqueue([job(args=ARGS, keys=("of:hunter2",))])]
-    await operator.cancel([id_text(ready)], reason="because of hunter2")
-    said = await operator.explain(ready)
-    assert said.state is State.cancelled
-    assert "hunter2" not in str(said.to_dict())
-    assert MASK in said.text
+    rule = GateRule("limit:of:hunter2", concurrency=1)
+    first, second = (job(args=ARGS, keys=("of:hunter2",)) for _ in range(2))
+    await put(bench.store, first, second, rules=(rule,))
+    (running,) = await claim(bench.store)
+    (ready,) = {first.id, second.id} - {running.id}
+    for state in (State.ready, State.cancelled):
+        said = await operator.explain(ready)
+        assert said.state is state
+        assert "hunter2" not in str(said.to_dict())
+        assert MASK in said.text
+        await operator.cancel([id_text(ready)], reason="because of hunter2")
