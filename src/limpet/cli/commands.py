@@ -41,17 +41,19 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Set up": {
         "migrate": "Create or upgrade the store.",
-        "config": "Say which settings are in force, and why.",
+        "config, redaction": "Which settings are in force; what is hidden.",
         "serve, tokens": "Answer HTTP; say who may use it.",
         "completion": "Print a shell completion script.",
     },
 }
 
+_OF_AGENTS: Final = ("claim", "heartbeat", "checkpoint", "progress", "complete", "fail", "release")
+
 # module under limpet.cli → its commands
 _IN: Final[dict[str, tuple[str, ...]]] = {
     "worker": ("worker",),
     "enqueue": ("enqueue",),
-    "agents": ("agent", "claim", "heartbeat", "complete", "fail", "release"),
+    "agents": ("agent", *_OF_AGENTS),
     "outbox": ("outbox",),
     "demo": ("demo",),
     "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),
@@ -69,13 +71,17 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "hooks": ("hooks",),
     "setup": ("migrate", "config", "completion"),
     "tokens": ("tokens",),
+    "redaction": ("redaction",),
     "serve": ("serve",),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}
 
 # Short names that work at the top as well; the help lists them below their noun.
 SHORT: Final = {
-    **{name: f"agent {name}" for name in ("claim", "heartbeat", "complete", "fail", "release")},
+    **{
+        name: f"agent {name}"
+        for name in ("claim", "heartbeat", "checkpoint", "progress", "complete", "fail", "release")
+    },
     **{name: f"approvals {name}" for name in ("approve", "reject")},
     **{name: f"queues {name}" for name in ("retention", "weights")},
     "flow": "flows",
