@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from weakref import WeakSet
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -39,7 +40,7 @@ from limpet.core.tasks.queue import Queue, queue_name
 from limpet.core.tasks.task import TaskOptions, TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.foreign_words import APP, answers
-from limpet.ops import Flows, Operator, Schedules, Waits
+from limpet.ops import EventStream, Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.current import current
 from limpet.runtime.includes import Includes
@@ -119,6 +120,7 @@ class Limpet:
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
+        self._streams: WeakSet[EventStream] = WeakSet()
         self._includes = Includes(self, include)
         self._bridge = Bridge(_loop_of_running_job)
         self._opened = OpenResources(_loop_of_running_job)
@@ -200,6 +202,8 @@ class Limpet:
 
     async def close(self) -> None:
         """Let go of the store and of the bridge's thread; a later use opens them again."""
+        for stream in list(self._streams):
+            await stream.aclose()
         await self._connection.close()
         self._bridge.close()
 
@@ -431,6 +435,10 @@ class Limpet:
         """
         return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids, conn=conn)
 
+    def client_on(self, store: Store) -> Client:
+        """What asks for jobs, on a view of the app's store: for faces whose callers may see a part of it only."""
+        return self._client if store is self.store else self._client.over(store)
+
     def get(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id you kept. Nothing is asked until you ask it."""
         return self._client.handle(id)
@@ -442,6 +450,35 @@ class Limpet:
     def get_flow(self, id: str) -> FlowHandle:
         """The handle of a flow whose id you kept. Nothing is asked until you ask it."""
         return self._client.flow_handle(id)
+
+    def events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on: `async for event in app.events("queue:mail state:dead")`.
+
+        A `JobEvent` for each job that moves, `JobCounts` where there are too many, an `EventGap` where some were lost.
+        `query` may ask for state, queue, task and id. Each event comes at most once, and workers tell theirs within a
+        beat (5 s) of the first reader. `async with` listens from that moment on.
+
+        >>> import asyncio
+        >>> app = Limpet("sqlite://")
+        >>> @app.task(name="add")
+        ... async def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> async def main() -> None:
+        ...     async with app, app.events("task:add") as events:
+        ...         await add.enqueue(1, 2)
+        ...         await app.work(until_empty=True)
+        ...         async for event in events:
+        ...             print(event.kind, event.state)
+        ...             if event.state == "succeeded":
+        ...                 break
+        >>> asyncio.run(main())
+        enqueued ready
+        claimed running
+        succeeded succeeded
+        """
+        stream = Operator(self.store, "client").live_events(query)
+        self._streams.add(stream)
+        return stream
 
     # -- saying something to a job that waits
 

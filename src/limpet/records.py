@@ -5,9 +5,18 @@ from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
-from limpet.core.records.flow import FlowDetail, FlowRecord, NodeRecord
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
 from limpet.core.records.hook import HookRecord
-from limpet.core.records.job import AttemptRecord, JobDetail, JobPage, JobRecord, NoteRecord, Progress, StepRecord
+from limpet.core.records.job import (
+    AttemptRecord,
+    EnqueuedRecord,
+    JobDetail,
+    JobPage,
+    JobRecord,
+    NoteRecord,
+    Progress,
+    StepRecord,
+)
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
@@ -17,11 +26,13 @@ from limpet.core.records.limit import (
     LimitRecord,
     PaceRecord,
 )
+from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.core.records.log import (
     AuditRecord,
     DifferenceRecord,
     EventRecord,
     FindingRecord,
+    JobHistory,
     RepairReport,
 )
 from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
@@ -66,15 +77,21 @@ __all__ = [
     "DecisionLog",
     "DecisionRecord",
     "DifferenceRecord",
+    "EnqueuedRecord",
+    "EventGap",
     "EventRecord",
     "EverRecord",
     "Explanation",
     "FailureRecord",
     "FindingRecord",
     "FlowDetail",
+    "FlowPage",
     "FlowRecord",
     "HookRecord",
+    "JobCounts",
     "JobDetail",
+    "JobEvent",
+    "JobHistory",
     "JobPage",
     "JobRecord",
     "LeaseAnswer",

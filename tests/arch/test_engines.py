@@ -54,6 +54,7 @@ LACKS: Final = {
 FOUNDATION: Final = {
     "sqlite": {
         "store": "the protocol's verbs",
+        "broadcast": "live events are datagrams",
         "check": "durability as it is",
         "checkpoint": "the write-ahead log is copied beside the writer",
         "connection": "opens the file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from limpet.stores.base import Examines, Joins, Migrates, Store
+from limpet.stores.base import Broadcasts, Examines, Joins, Migrates, Store
 
 LIFE = {"open", "close"}  # what every connection has; no verb about jobs
 
@@ -18,4 +18,4 @@ def test_a_store_has_at_most_thirty_verbs() -> None:
 
 
 def test_what_only_some_engines_can_do_is_no_verb_of_a_store() -> None:
-    assert not verbs(Store) & (verbs(Joins) | verbs(Examines) | verbs(Migrates))
+    assert not verbs(Store) & (verbs(Joins) | verbs(Examines) | verbs(Migrates) | verbs(Broadcasts))

@@ -140,7 +140,9 @@ async def test_by_query_the_finished_ones_run_again_in_their_order(operator: Ope
     (waits,) = await put(store, job(delay_ms=3_600_000))
     (dead,) = await kill(store, job())
     dry = await operator.rerun("queue:mail", dry_run=True)
-    assert (dry.matched, dry.made, (await operator.stats()).ever.enqueued) == (3, {}, 5)
+    ever = (await operator.stats()).ever
+    assert ever is not None
+    assert (dry.matched, dry.made, ever.enqueued) == (3, {}, 5)
     report = await operator.rerun("queue:mail")
     assert [await operator.resolve(old) for old in report.made] == done
     assert list(report.made.values()) == sorted(report.made.values())

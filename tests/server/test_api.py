@@ -7,7 +7,9 @@ import pytest
 from limpet import Limpet
 from limpet.core.jobs.ids import id_text
 from limpet.core.records.queue import StatsRecord
+from limpet.core.records.record import Record
 from limpet.server import Api
+from limpet.server.call import Call
 from limpet.server.route import MiB, Route, post
 from limpet.server.table import ROUTES
 from limpet.stores.base import Store
@@ -116,3 +118,58 @@ def test_the_types_of_a_route_are_those_of_its_handler() -> None:
     (shown,) = [each for each in ROUTES if each.path == "/stats"]
     assert (shown.answer, shown.noun, shown.most_bytes) == (StatsRecord, "stats", MiB)
     assert post("/stats", "admin", shown.handler, status=201).full_path == "/api/v1/stats"
+
+
+class Said(Record, frozen=True, forbid_unknown_fields=True):
+    """A body."""
+
+    text: str = ""
+    number: int = 0
+
+
+async def echoed(call: Call[None, Said]) -> Said:
+    """What was said."""
+    return call.body
+
+
+@pytest.fixture
+def echo(client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client of a server with a route that answers its body."""
+    monkeypatch.setattr("limpet.server.api.ROUTES", (*ROUTES, post("/echo", "operator", echoed)))
+    return Client(Api(app_on(store), settings=GENEROUS, local=True))
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers", "status", "code"),
+    [
+        (b'{"text":"x","number":7}', {}, 200, ""),
+        (b"", {}, 200, ""),
+        (b'{"text":"x"', {}, 400, "malformed_body"),
+        (b"\xff\xfe", {}, 400, "malformed_body"),
+        (b"[" * 100_000, {}, 422, "invalid_request"),
+        (b'{"text":7}', {}, 422, "invalid_request"),
+        (b'{"txet":"x"}', {}, 422, "invalid_request"),
+        (b'{"number":7.5}', {}, 422, "invalid_request"),
+        (b"[]", {}, 422, "invalid_request"),
+        (b'{"text":"x"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        (b" " * (MiB + 1), {}, 413, "body_too_large"),
+        (b"{}", {"content-length": "999999999"}, 413, "body_too_large"),
+    ],
+)
+async def test_a_body_is_read_strictly(
+    echo: Client, raw: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    answer = await echo.ask("POST", "/api/v1/echo", raw=raw, headers={"content-type": "application/json", **headers})
+    assert (answer.status, answer.problem) == (status, code)
+
+
+async def test_a_body_in_chunks_is_counted_while_it_comes(echo: Client) -> None:
+    headers = {**echo.headers, "content-type": "application/json"}
+    answer = await echo.send("POST", "/api/v1/echo", headers, [b" " * 1_000_000, b" " * 1_000_000, b"{}"])
+    assert (answer.status, answer.problem) == (413, "body_too_large")
+    assert (await echo.send("POST", "/api/v1/echo", headers, [b'{"text":', b'"x"}'])).json["text"] == "x"
+
+
+async def test_a_field_of_the_wrong_kind_is_named(echo: Client) -> None:
+    answer = await echo.post("/api/v1/echo", {"number": "seven"})
+    assert answer.json["detail"] == "field 'number': Expected 'int', got 'str'"

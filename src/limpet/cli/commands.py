@@ -21,7 +21,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "flows": "List flows; show one as a tree, cancel, retry.",
         "workers": "List live workers and agents.",
         "stats": "Show counters that sum up.",
-        "events, audit": "What became of limits; who did what, and why.",
+        "events, audit": "What happens, live too; who did what, and why.",
         "classify": "Say what an error means for its job, and why.",
         "doctor": "Say what is wrong, or could be.",
     },

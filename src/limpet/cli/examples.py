@@ -85,7 +85,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     "flow": ("limpet flow 4d1c", "limpet flow retry 4d1c --from render"),
     "workers": ("limpet workers --watch", "limpet workers --jsonl"),
     "stats": ("limpet stats --watch 10", "limpet stats --json"),
-    "events": ("limpet events", "limpet events --limit 20 --jsonl"),
+    "events": ("limpet events --limit 20 --jsonl", "limpet events --follow queue:mail state:dead"),
     "audit": ("limpet audit --limit 20", "limpet audit --after 100 --jsonl"),
     "classify": (
         "limpet classify builtins:TimeoutError",

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import command, instant, since_option
+from limpet.cli.words import command, complete_query, instant, since_option
 from limpet.core.errors import UsageError
 from limpet.core.jobs.state import STATES
 from limpet.core.records.record import plain
@@ -108,14 +108,44 @@ async def audit_body(terminal: Terminal, after: int | None, limit: int, since: s
     terminal.table("entries", ("seq", "at", "who", "what", "on", "change", "why"), rows, entries)
 
 
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C, and show what happens to jobs as well.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N lines.")
 @since_option("Events")
-async def events_body(terminal: Terminal, limit: int, since: str | None) -> None:
-    """Show the newest events, the newest last: breakers that opened, limits that were held, budgets that ran out."""
+async def events_body(
+    terminal: Terminal, query: tuple[str, ...], limit: int, follow: bool, count: int | None, since: str | None
+) -> int:
+    """Show the newest events, the newest last: breakers that opened, limits that were held, budgets that ran out.
+
+    With --follow also live events: jobs that are enqueued, claimed and ended, from now on. Those are told within 5 s
+    of the beginning, each at most once; where some are lost, a line says "gap". The log ("log") has no gaps. A QUERY
+    by state, queue, task or id chooses among live events, and leaves out the log.
+    """
+    if follow:
+        return await _followed(terminal, query, limit, count, since)
+    if query or count is not None:
+        raise UsageError("a query and --count choose among live events", fix="add --follow")
     from limpet.cli.gates import show_events
 
     async with terminal.operator() as operator:
         show_events(terminal, await operator.events(limit, since_ms=await instant(operator.store, since)))
+    return OK.exit
+
+
+async def _followed(
+    terminal: Terminal, query: tuple[str, ...], limit: int, count: int | None, since: str | None
+) -> int:
+    from limpet.cli.follow import Follower
+    from limpet.ops.query import line_of
+
+    if terminal.json or terminal.watches:
+        other = "--watch" if terminal.watches else "--json"
+        raise UsageError(f"--follow has no end, so {other} does not go with it", fix="leave it out, or use --jsonl")
+    async with terminal.operator() as operator:
+        since_ms = await instant(operator.store, since)
+        follower = Follower(terminal, operator, log=not query, most=count)
+        return await follower.follow(line_of(query), limit, since_ms)
 
 
 def _numbers(data: dict[str, object]) -> str:

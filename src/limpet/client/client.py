@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from copy import copy
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -57,6 +58,14 @@ class Outbox(Protocol):
 
     async def put(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> None:
         """Write them into that transaction."""
+
+
+class Asked(NamedTuple):
+    """A job as another program asks for it: by the name of its task."""
+
+    task: str
+    args: Mapping[str, Any]
+    options: CallOptions
 
 
 class Client:
@@ -197,6 +206,33 @@ class Client:
             self.check_queue(asked.queue or spec.queue)
         values = with_refs(dict(args), asked.after) if asked.after else args
         return await enqueue(self, spec, spec.signature.bind_named(values), asked)
+
+    async def enqueue_asked(self, asked: Sequence[Asked]) -> list[JobHandle[Any]]:
+        """Store jobs by their tasks' names, all or none; a bad one is named by its index."""
+        batch, new_id = Batch(self.shaped), self.producer.batcher().new_id
+        for index, each in enumerate(asked):
+            try:
+                item = await self._asked_for(each)
+            except UsageError as error:
+                raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
+            batch.add(index, item, new_id())
+        batch.refuse_if_too_large()
+        return await self._send(batch, [])
+
+    async def _asked_for(self, asked: Asked) -> JobSpec[Any]:
+        options = self.read_options(PLAIN, asked.options)
+        spec = self._declared(asked.task) or await self._look_up(asked.task)
+        self.check_queue(options.queue or spec.queue)
+        values = with_refs(dict(asked.args), options.after) if options.after else asked.args
+        return JobSpec(self, spec, (), spec.signature.bind_named(values), options)
+
+    def over(self, store: Store) -> Client:
+        """The same, on another view of the store: for callers that may see a part of it only."""
+        other = copy(self)
+        other._connection = Connection(lambda: store)
+        other.producer = Producer(other._connection, self._settings.enqueue_timeout_s)
+        other._published = Published(other._connection)
+        return other
 
     async def _look_up(self, name: str) -> TaskSpec:
         return await self._in_time("controls", self._published.spec(name, self._settings.max_payload_bytes))

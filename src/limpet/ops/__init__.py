@@ -5,6 +5,7 @@ from limpet.core.records.cause import CauseKey
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.lease import LeaseAnswer
 from limpet.ops.agents import Agents
+from limpet.ops.feed import EventStream
 from limpet.ops.flows import Flows
 from limpet.ops.limits import LimitChange
 from limpet.ops.operation_runner import OperationRunner, run_operations
@@ -17,6 +18,7 @@ __all__ = [
     "Agents",
     "BulkReport",
     "CauseKey",
+    "EventStream",
     "Explanation",
     "Flows",
     "InvalidQuery",

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal
 
 from limpet.core.jobs.view import Entry
+from limpet.core.records.log import AuditRecord, EventRecord, JobHistory
 from limpet.core.text.event_text import facts_of
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 
-_PAGE: Final = 1_000
-
 Log = Literal["audit", "event"]
+
+LOGS: Final[tuple[Log, ...]] = ("audit", "event")
+LOOKED_AT: Final = 10  # pages of each log that are looked at for one job
+_PAGE: Final = 1_000
 
 
 async def latest(
@@ -48,3 +51,21 @@ async def pages_back(store: Store, log: Log, before: int | None = None) -> Async
 def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:
     """Whether an event is of one of these kinds, by their beginnings, and about one of these gates; None: any."""
     return (not kinds or entry.kind.startswith(kinds)) and (gates is None or facts_of(entry).get("key") in gates)
+
+
+async def history(store: Store, id: bytes) -> JobHistory:
+    """What the logs say of one job; logs have no index of jobs, so their newest pages are looked at."""
+    complete, found = True, dict[Log, list[Entry]]()
+    for log in LOGS:
+        found[log], pages = [], 0
+        async for page in pages_back(store, log):
+            if pages == LOOKED_AT:
+                complete = False
+                break
+            found[log] = [entry for entry in page if entry.job == id] + found[log]
+            pages += 1
+    return JobHistory(
+        audit=tuple(map(AuditRecord.of, found["audit"])),
+        events=tuple(map(EventRecord.of, found["event"])),
+        complete=complete,
+    )

@@ -14,6 +14,7 @@ from limpet.core.jobs.ids import IdMaker, id_bytes, id_text
 from limpet.core.jobs.state import LIVE, WAITING, State
 from limpet.core.jobs.view import FlowView, JobView, Query, Term
 from limpet.core.records.bulk import BulkReport
+from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord
 from limpet.core.records.job import JobRecord
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
@@ -66,6 +67,16 @@ class Flows:
         """The newest flows, those below the id `before` if one is given."""
         views = await self.store.flows(None, limit, before)
         return list(await asyncio.gather(*map(self._line, views)))
+
+    async def page(self, limit: int = 50, cursor: str | None = None) -> FlowPage:
+        """One page of flows, newest first."""
+        lines = await self.newest(limit, None if cursor is None else id_bytes(cursor))
+        more = id_text(lines[-1].id) if len(lines) == limit else None
+        return FlowPage(flows=tuple(map(FlowRecord.of, lines)), cursor=more)
+
+    async def detail(self, text: str) -> FlowDetail:
+        """One flow with all its nodes, by what `resolve` takes."""
+        return FlowDetail.whole(await self.graph(await self.resolve(text)))
 
     async def line(self, id: bytes) -> FlowLine:
         """One flow as a line: no more is read of it than that needs."""

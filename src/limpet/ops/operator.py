@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from limpet.core.errors import ResultTimeout, UnknownQueue, UsageError
 from limpet.core.gate import Gate
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.retention import Keep
@@ -24,7 +26,7 @@ from limpet.core.records.explanation import Explanation
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import JobDetail, JobPage, JobRecord
 from limpet.core.records.limit import BreakerPage, BreakerRecord, ChangeRecord, LimitRecord
-from limpet.core.records.log import AuditRecord, EventRecord, FindingRecord, RepairReport
+from limpet.core.records.log import AuditRecord, EventRecord, FindingRecord, JobHistory, RepairReport
 from limpet.core.records.queue import (
     QueueRecord,
     RetentionChange,
@@ -35,6 +37,7 @@ from limpet.core.records.queue import (
 )
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
+from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
 from limpet.ops.blocked_loop import loop_words
@@ -44,8 +47,9 @@ from limpet.ops.deeds import Discarding
 from limpet.ops.desk import Desk
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
-from limpet.ops.events import is_about, latest
+from limpet.ops.events import history, is_about, latest
 from limpet.ops.explain import explain
+from limpet.ops.feed import EventStream, Feed
 from limpet.ops.gates import Gates
 from limpet.ops.limits import (
     LimitChange,
@@ -57,7 +61,7 @@ from limpet.ops.limits import (
     limit_records,
     waiters,
 )
-from limpet.ops.names import unknown_gate_note
+from limpet.ops.names import UnknownName, unknown_gate_note
 from limpet.ops.operations import Operations
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
@@ -65,12 +69,14 @@ from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.retry import DEAD, Retry, retried_states
-from limpet.ops.select import Which, chosen, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.select import Which, chosen, guarded, key_holders, not_stored, refuse_unknown_steps, resolve
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.tokens import Tokens
 from limpet.ops.weights import set_weight, weights
 from limpet.stores.asking import MOST_GATES, gate_of
 from limpet.stores.base import Store
+
+R = TypeVar("R")
 
 
 class Operator:
@@ -106,6 +112,10 @@ class Operator:
             query = parse_query(query, limit=limit, cursor=cursor)
         return JobPage.of(await self.store.find(query, now_ms=self._asked_ms))
 
+    async def dead(self, query: str = "", *, limit: int = 50, cursor: str | None = None) -> JobPage:
+        """One page of dead jobs; a query for another state is refused."""
+        return await self.jobs(guarded(parse_query(query, limit=limit, cursor=cursor), DEAD, "this list"))
+
     async def resolve(self, text: str) -> bytes:
         """The id that `text` names, whole or by its unique end."""
         return await resolve(self.store, text)
@@ -114,6 +124,20 @@ class Operator:
         """Everything about one job."""
         found = await self._inspection(id)
         return JobDetail.whole(found.view, found.attempts)
+
+    async def wait(self, id: str | bytes, timeout_s: float) -> None:
+        """Return when the job has finished or is gone, or when the time is over."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        with suppress(ResultTimeout):
+            await self.store.watch(raw, round(timeout_s * 1000))
+
+    async def history(self, id: str | bytes) -> JobHistory:
+        """What the audit log and the event log say of the job, which may be gone."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        found = await history(self.store, raw)
+        if not (found.audit or found.events) and await self.store.get([raw]) == [None]:
+            raise not_stored(raw)
+        return found
 
     async def _inspection(self, id: str | bytes) -> Inspection:
         raw = id if isinstance(id, bytes) else await self.resolve(id)
@@ -145,6 +169,10 @@ class Operator:
         for name in await declared_queues(self.store):
             found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))
         return [QueueRecord.of(found[name]) for name in sorted(found)]
+
+    async def queue(self, name: str) -> QueueRecord:
+        """One queue."""
+        return _named(await self.queues(), "queue", name, UnknownQueue)
 
     async def workers(self) -> list[WorkerRecord]:
         """Live workers and agents."""
@@ -183,6 +211,10 @@ class Operator:
         behind = await self.waiters(gates)
         return limit_records([*gates, *behind.beyond] if len(gates) >= MOST_GATES else gates, behind, now_ms)
 
+    async def limit(self, key: str) -> LimitRecord:
+        """One limit, a bucket or budget of one, or the ceiling of a queue or task."""
+        return _named(await self.limits(checked_text(key, what="key")), "key", limit_gate_key(key))
+
     async def waiters(self, limits: Sequence[Gate]) -> Waiters:
         """How many ready jobs each of these stops now; a bounded look."""
         return await waiters(self.store, limits, self.now_ms())
@@ -197,12 +229,26 @@ class Operator:
         found = tuple(BreakerRecord.of(gate, now_ms) for gate in page.breakers)
         return BreakerPage(breakers=found, cursor=page.cursor)
 
-    async def events(self, limit: int = 100, *, since_ms: int = 0) -> list[EventRecord]:
-        """The newest events: what became of breakers, limits and budgets; oldest first."""
+    async def breaker(self, name: str) -> BreakerRecord:
+        """One breaker."""
+        page = await self.breakers(checked_text(name, what="breaker"), limit=MOST_GATES)
+        return _named(page.breakers, "breaker", name.removeprefix("breaker:"))
+
+    async def events(self, limit: int = 100, *, since_ms: int = 0, after: int | None = None) -> list[EventRecord]:
+        """The newest events of the log, or the first ones after a seq: breakers, limits, budgets; oldest first."""
+        if after is not None:
+            return [EventRecord.of(entry) for entry in await self.store.read("event", after, limit)]
         return await self._events(limit, lambda entry: True, since_ms)
 
     async def _events(self, limit: int, wanted: Callable[[Entry], bool], since_ms: int) -> list[EventRecord]:
         return [EventRecord.of(entry) for entry in await latest(self.store, limit, wanted, since_ms=since_ms)]
+
+    def live_events(self, query: str = "") -> EventStream:
+        """What happens to jobs from now on, as far as it arrives: `JobEvent`, `JobCounts` of many, and `EventGap`.
+
+        `async for` reads it; `async with` listens from a moment on. `query` may ask for state, queue, task and id.
+        """
+        return Feed(self.store).events(query)
 
     async def breaker_history(
         self, breaker: str | None = None, limit: int = 100, *, since_ms: int = 0
@@ -474,6 +520,14 @@ class Operator:
     async def reset(self, breaker: str, *, reason: str = "") -> ChangeRecord:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
         return _changed([await self.gates.reset(breaker, reason=reason)], "closed")
+
+
+def _named(found: Sequence[R], field: str, name: str, error: type[UsageError] = UnknownName) -> R:
+    """The record of that name."""
+    names = [getattr(each, field) for each in found]
+    if name not in names:
+        raise error(f"there is no {field} {name!r:.80}", fix=did_you_mean(name, names))
+    return found[names.index(name)]
 
 
 def _changed(gates: Sequence[Gate], state: str, *notes: str) -> ChangeRecord:

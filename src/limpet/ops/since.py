@@ -19,7 +19,7 @@ async def since_ms(store: Store, text: str) -> int:
         return now_ms - to_ms(text, what="since")
     except InvalidOption:
         pass
-    return instant_ms(moment_of(text, "write --since 1h, or --since 2026-11-19T08:00Z"), what="since")
+    return instant_ms(moment_of(text, "write 1h (ago), or 2026-11-19T08:00Z"), what="since")
 
 
 def moment_of(text: str, fix: str) -> datetime:

@@ -28,6 +28,7 @@ from limpet.core.jobs.view import JobView, Query, Term
 from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
 from limpet.core.text.storable import checked_text, is_storable, storable
 from limpet.ops.bulk import Decision
+from limpet.ops.query import parse_query
 from limpet.ops.select import PAGE, resolve, view_of, walk
 from limpet.stores.base import SignalAnswer, Store
 
@@ -90,6 +91,10 @@ class Waits:
                 approvals = tuple(ApprovalRecord.of(*asked) for asked in found)
                 return ApprovalPage(approvals=approvals, cursor=page.cursor, complete=page.cursor is None)
             query = replace(query, cursor=page.cursor)
+
+    async def asked(self, query: str = "", *, limit: int = 50, cursor: str | None = None) -> ApprovalPage:
+        """The same for a query in words."""
+        return await self.approvals(parse_query(query, limit=limit, cursor=cursor, newest_first=False))
 
     async def job(self, which: str | bytes, *, task: str | None = None) -> bytes:
         """The job that is meant: an id, or the unique key that it was enqueued with, of `task` if several have it."""

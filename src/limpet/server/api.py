@@ -19,6 +19,8 @@ from limpet.config import load_config
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
+from limpet.ops.operation_runner import OperationRunner
+from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
@@ -58,6 +60,7 @@ class Api:
         self.tokens = KnownTokens(app.store)
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
+        self.operations: OperationRunner | None = None
         self._started = False
         self._router = Router(
             [Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()],
@@ -68,16 +71,20 @@ class Api:
     # -- its life
 
     async def start(self) -> None:
-        """Open the store. Idempotent; the first request does it, too."""
+        """Open the store, and run the operations that wait there. Idempotent; the first request does it, too."""
         if not self._started:
             self._started = True
             self.closing.clear()
             await self.app.store.open()
+            self.operations = OperationRunner(self.app.store)
+            self.operations.start()
 
     async def close(self) -> None:
         """End streams and long polls, and wait for what is still being written. The app stays open: it is yours."""
         self.closing.set()
         self._started = False
+        if self.operations is not None:
+            await self.operations.stop()
         await self.refused.close()
 
     @asynccontextmanager
@@ -127,7 +134,8 @@ class Api:
 
     def store_of(self, caller: Caller) -> Store:
         """The store as the caller sees it."""
-        return self.app.store
+        store = self.app.store
+        return store if caller.queues is None else ScopedStore(store, caller.queues)
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def refuse(request: Request) -> Response:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.requests import Request
 
+from limpet.client.client import Client
 from limpet.core.jobs.job import Enqueued
 from limpet.ops import Agents, Flows, Operator, Schedules, Waits
+from limpet.ops.since import since_ms
 from limpet.server.caller import Caller
 from limpet.stores.base import Store
 
@@ -45,6 +47,11 @@ class Call(Generic[Q, B]):
         """Asks and corrects."""
         return Operator(self.store, self.caller.name)
 
+    @property
+    def client(self) -> Client:
+        """Asks for jobs."""
+        return self.app.client_on(self.store)
+
     @cached_property
     def flows(self) -> Flows:
         """Flows."""
@@ -64,6 +71,10 @@ class Call(Generic[Q, B]):
     def agents(self) -> Agents:
         """The verbs of agents and workers."""
         return Agents(self.store)
+
+    async def since_ms(self, text: str | None) -> int:
+        """The instant that a parameter names; 0 without one."""
+        return 0 if text is None else await since_ms(self.store, text)
 
     async def gone(self) -> None:
         """Return when the client has gone; the body must have been read, which it is before a handler runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from types import NoneType
-from typing import Any, Final, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 from starlette.requests import Request
@@ -26,7 +26,7 @@ def query_of(pairs: Iterable[tuple[str, str]], kind: Any) -> Any:
     for name, value in pairs:
         if name not in fields:
             raise InvalidRequest(f"there is no query parameter {name!r:.80}", fix=_known(name, fields))
-        if get_origin(fields[name].type) in (list, tuple, frozenset):
+        if _is_list(fields[name].type):
             values.setdefault(name, []).append(value)
         elif name in values:
             raise InvalidRequest(f"the query parameter {name!r} stands twice", fix="give it once")
@@ -38,6 +38,12 @@ def query_of(pairs: Iterable[tuple[str, str]], kind: Any) -> Any:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid("query parameter", error) from error
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a parameter of this type may stand several times."""
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return get_origin(plain) in (list, tuple, frozenset)
 
 
 def _known(name: str, fields: Iterable[str]) -> str:

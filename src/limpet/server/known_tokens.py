@@ -41,6 +41,10 @@ class KnownTokens:
         await self._note(token, now_ms)
         return token
 
+    def forget(self) -> None:
+        """The next request asks the store again: for a token that was made or revoked here."""
+        self._read_at_s = -FRESH_S - 1
+
     async def _refresh(self) -> None:
         """One request asks the store, others wait for its answer."""
         async with self._reading:

@@ -5,11 +5,44 @@ from __future__ import annotations
 from typing import Final
 
 from limpet.server.route import Route
-from limpet.server.routes import health, jobs, queues, stats
+from limpet.server.routes import (
+    approvals,
+    control,
+    dead,
+    dead_act,
+    flows,
+    flows_act,
+    health,
+    jobs,
+    jobs_act,
+    jobs_new,
+    limits,
+    operations,
+    queues,
+    schedules,
+    schedules_act,
+    stats,
+    tasks,
+    tokens,
+)
 
 ROUTES: Final[tuple[Route, ...]] = (
     *jobs.ROUTES,
+    *jobs_new.ROUTES,
+    *jobs_act.ROUTES,
+    *dead.ROUTES,
+    *dead_act.ROUTES,
+    *operations.ROUTES,
     *queues.ROUTES,
+    *limits.ROUTES,
+    *control.ROUTES,
+    *schedules.ROUTES,
+    *schedules_act.ROUTES,
+    *flows.ROUTES,
+    *flows_act.ROUTES,
+    *tasks.ROUTES,
+    *approvals.ROUTES,
     *stats.ROUTES,
+    *tokens.ROUTES,
     *health.ROUTES,
 )

@@ -11,7 +11,7 @@ from limpet.core.gate import Gate, WorstFirst
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.view import AttemptView, JobView, Query
 from limpet.core.limits.depth import queue_draining
-from limpet.stores.base import Examines, Joins, Store
+from limpet.stores.base import Broadcasts, Examines, Joins, Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers
 GATE_KINDS: Final = ("all", "limit:", "queue:", "task:")  # beside breakers
@@ -36,6 +36,15 @@ def examined(store: Store) -> Examines:
         raise WrongContext(
             f"the {store.features.name} engine cannot examine its store",
             fix="use the tools of its server, or restore it from a backup",
+        )
+    return store
+
+
+def broadcasting(store: Store) -> Broadcasts:
+    """The store as one that carries live events; WrongContext for an engine that cannot."""
+    if not isinstance(store, Broadcasts):
+        raise WrongContext(
+            f"the {store.features.name} engine carries no live events", fix="look again and again: jobs, stats --watch"
         )
     return store
 

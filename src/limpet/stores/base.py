@@ -31,6 +31,7 @@ from limpet.core.limits.account import Account
 MAX_BATCH_JOBS = 20_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 MARK = "outbox"  # the kind of the controls that hold how far each outbox was relayed, and each schedule has ticked
+READER: Final = ("reader", "events")  # the control that says until when, in ms, live events have a reader
 
 NOTHING_SPENT: Final[Mapping[bytes, Mapping[str, int]]] = MappingProxyType({})
 
@@ -134,10 +135,31 @@ class Examines(Protocol):
         """
 
 
+Hear = Callable[[str | None], None]  # told a message; None: some may have been lost
+
+
+@runtime_checkable
+class Broadcasts(Protocol):
+    """An engine that carries short messages to the processes that listen just then: at most once, and kept nowhere."""
+
+    async def publish(self, message: str) -> None:
+        """Send JSON of at most MOST_BYTES to all that listen, in a step that no other verb waits for. Asked once."""
+
+    async def announce(self, until_ms: int) -> None:
+        """Until then live events have a reader: processes tell what they change, this one from now on."""
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        """Have `hear` called in this loop with every message from here on; what is answered ends that.
+
+        Messages of one publisher arrive in order. After trouble with the connection it listens again, and says so.
+        Raises StoreError where nothing can be heard.
+        """
+
+
 class Store(Protocol):
     """Thirty verbs beside `open` and `close`, plural and typed. Each is one atomic step: all of it happened, or none.
 
-    What only some engines can do are protocols of their own: Joins, Examines, Migrates.
+    What only some engines can do are protocols of their own: Joins, Examines, Migrates, Broadcasts.
 
     `now_ms=None` means the engine's own clock. Trouble with the engine is a StoreError; expected
     answers (stale, duplicate, empty) are values. A store serves every event loop of its process.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from limpet_contract.behaviours.accounts import TestAccounts
 from limpet_contract.behaviours.breakers import TestBreaker, TestBreakerByHand, TestProbe, TestRateBreaker
+from limpet_contract.behaviours.broadcasts import TestBroadcasts, TestLiveEvents
 from limpet_contract.behaviours.budgets import TestBudget, TestCosts, TestSpentForGood, TestSpentOfARate
 from limpet_contract.behaviours.cancel import TestCancel
 from limpet_contract.behaviours.claim import TestClaim, TestRepeatedClaim, TestSlots
@@ -64,6 +65,7 @@ __all__ = [
     "TestBreakerByHand",
     "TestBreakerByKey",
     "TestBreakersByKeyByHand",
+    "TestBroadcasts",
     "TestBudget",
     "TestCancel",
     "TestClaim",
@@ -91,6 +93,7 @@ __all__ = [
     "TestIdentity",
     "TestLeaving",
     "TestLife",
+    "TestLiveEvents",
     "TestLogs",
     "TestLooking",
     "TestLosses",

@@ -162,6 +162,7 @@ class Pulse(Struct, frozen=True):
     cancels: tuple[tuple[bytes, int], ...] = ()  # (job id, token) that someone asked to cancel
     store: str = ""  # the store's own name, drawn when it was made: an emptied one has another
     token: int = 0  # the newest one that the store had given out: one that was set back has a smaller one
+    listened: bool = False  # live events have a reader
 
 
 class Held(Struct, frozen=True):

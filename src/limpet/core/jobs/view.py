@@ -149,6 +149,7 @@ class Counts(Struct, frozen=True):
     lost: int  # leases lost, ever
     stale: int  # settlements refused, ever
     queues: tuple[QueueView, ...] = ()  # by name, when they were asked for
+    whole: bool = True  # False: of some queues only, and what has left the store is not known
 
     def total(self, state: State) -> int:
         """Jobs in `state` now, over all queues and tasks."""

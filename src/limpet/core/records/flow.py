@@ -55,6 +55,13 @@ class FlowRecord(Record, frozen=True, kw_only=True):
         return FlowRecord(**_line(line))
 
 
+class FlowPage(Record, frozen=True, kw_only=True):
+    """One page of flows, newest first."""
+
+    flows: tuple[FlowRecord, ...]
+    cursor: str | None
+
+
 class NodeRecord(Record, frozen=True, kw_only=True):
     """One node of a flow at one instant: its job, what it waits for, how long it took."""
 

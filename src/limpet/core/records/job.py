@@ -81,6 +81,14 @@ class JobPage(Record, frozen=True, kw_only=True):
         return cls(jobs=tuple(map(JobRecord.of, page.jobs)), cursor=page.cursor, complete=page.complete)
 
 
+class EnqueuedRecord(Record, frozen=True, kw_only=True):
+    """A job that was asked for; `existing`: one with its id or unique key was there, and `id` names that."""
+
+    id: str
+    task: str
+    existing: bool
+
+
 class StepRecord(Record, frozen=True, kw_only=True):
     """A durable step of a job: what it answers, or until when it waits."""
 

@@ -69,6 +69,14 @@ class AuditRecord(Record, frozen=True, kw_only=True):
         )
 
 
+class JobHistory(Record, frozen=True, kw_only=True):
+    """What the logs say of one job, oldest first; `complete` is False when only their newest lines were looked at."""
+
+    audit: tuple[AuditRecord, ...]
+    events: tuple[EventRecord, ...]
+    complete: bool
+
+
 class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing that `doctor` says about the engine, the queues or the tasks."""
 

@@ -85,7 +85,7 @@ class EverRecord(Record, frozen=True, kw_only=True):
 class StatsRecord(StateCounts, frozen=True, kw_only=True):
     """The counters, which sum up: enqueued = what is stored now and what has left the store."""
 
-    ever: EverRecord
+    ever: EverRecord | None  # None: asked for some queues only
     last_minute: MinuteRecord  # by what live workers say
 
     @classmethod
@@ -99,7 +99,11 @@ class StatsRecord(StateCounts, frozen=True, kw_only=True):
             leases_lost=counts.lost,
             late_ends_refused=counts.stale,
         )
-        return cls(**{state.value: counts.total(state) for state in STATES}, ever=ever, last_minute=last_minute)
+        return cls(
+            **{state.value: counts.total(state) for state in STATES},
+            ever=ever if counts.whole else None,
+            last_minute=last_minute,
+        )
 
 
 class RetentionRecord(Record, frozen=True, kw_only=True):

@@ -1,10 +1,11 @@
-"""Routes about queues: their depth, age and pauses."""
+"""Routes about queues: their depth, age and pauses, how long their jobs stay, and their shares."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from limpet.core.records.queue import QueueRecord
+from limpet.core.errors import UnknownQueue
+from limpet.core.records.queue import QueueRecord, RetentionRecord, WeightRecord
 from limpet.server.call import Call
 from limpet.server.route import Route, get
 
@@ -14,4 +15,24 @@ async def listed(call: Call[None, None]) -> list[QueueRecord]:
     return await call.operator.queues()
 
 
-ROUTES: Final[tuple[Route, ...]] = (get("/queues", "viewer", listed, of="queues"),)
+async def shown(call: Call[None, None]) -> QueueRecord:
+    """One queue."""
+    return await call.operator.queue(call.path["name"])
+
+
+async def retention(call: Call[None, None]) -> list[RetentionRecord]:
+    """Queues whose finished jobs stay for another time than those of all others."""
+    return await call.operator.retention()
+
+
+async def weights(call: Call[None, None]) -> list[WeightRecord]:
+    """Queues and tenants whose turns serve more than one job."""
+    return await call.operator.weights()
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    get("/queues", "viewer", listed, of="queues"),
+    get("/queues/{name}", "viewer", shown, etag=True, errors=(UnknownQueue,)),
+    get("/retention", "viewer", retention, of="retention"),
+    get("/weights", "viewer", weights, of="weights"),
+)

@@ -9,6 +9,7 @@ import msgspec
 
 from limpet.core.jobs.lease import Beat, Held, Pulse, Serves, SessionView
 from limpet.core.jobs.state import STATES, State
+from limpet.stores.base import READER
 from limpet.stores.postgres.wire import clean
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 BEAT: Final = """SELECT * FROM lp.beat_1(
   %b::text, %b::bigint, %b::text[], %b::text[], %b::text[], %b::bytea, %b::bytea, %b::text, %b::bigint,
-  %b::bytea[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::bigint)"""
+  %b::bytea[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text, %b::text, %b::bigint)"""
 NOW: Final = "SELECT lp.now_1(NULL)"
 LEAVE: Final = "SELECT * FROM lp.leave_1(%b::text, %b::bigint)"
 HELD: Final = "SELECT * FROM lp.held_1(%b::text)"
@@ -51,10 +52,11 @@ async def beat(client: Client, beat: Beat, address: str | None, now_ms: int | No
         [clean(note.kind) for _, _, note in notes],
         [clean(note.name) for _, _, note in notes],
         [note.body for _, _, note in notes],
+        *READER,
         now_ms,
     )
-    fresh, ids, tokens, store, newest = await client.row(BEAT, values, verb="beat")
-    return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)), store, newest)
+    fresh, ids, tokens, store, newest, listened = await client.row(BEAT, values, verb="beat")
+    return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)), store, newest, listened)
 
 
 async def now(client: Client) -> int:

@@ -26,8 +26,18 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import (
+    NOTHING_SPENT,
+    CancelAnswer,
+    Features,
+    Hear,
+    Plan,
+    RetryAnswer,
+    RetryRequest,
+    SignalAnswer,
+)
 from limpet.stores.postgres import (
+    broadcast,
     check,
     claim,
     controls,
@@ -155,6 +165,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
         # Wherever it sleeps, it is told here: the receiver of the loop that beats listens while the session lives.
         address = await self._receivers.here().subscribe(beat.session)
         pulse = await sessions.beat(client, beat, address, now_ms)
+        self.offers.beaten(pulse.listened)
         before, self._name = self._name, pulse.store
         if before not in (None, pulse.store):
             self._receivers.here().resubscribe()  # a schema that was created again has another channel
@@ -163,6 +174,7 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._client(), session, now_ms)
         self._waiters.forget(session.encode())
+        self.offers.attach()
         self._keeping.pop(session, None)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
@@ -283,3 +295,11 @@ class PostgresStore(ServerStore[Client, WakeupReceiver]):
 
     async def check(self) -> list[Finding]:
         return await check.findings(await self._client())
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await broadcast.publish(await self._client(), self.schema, message)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return await broadcast.subscribe(self.url, self.schema, hear)

@@ -10,6 +10,7 @@ import asyncio
 import math
 import socket
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from ssl import SSLContext
 from typing import Any, Final, cast
@@ -73,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._alarm_at = math.inf
         self._retired = False
         self._farewell: Refusal | None = None  # why the server hung up before it was asked anything
+        self.heard: Callable[[bytes], None] | None = None  # called with messages of channels, once one is subscribed to
+        self.ended: Callable[[], None] | None = None  # called when it has ended, however that came
 
     def send(self, command: tuple[Word, ...], deadline: float) -> asyncio.Future[Any]:
         """Request; the answer is there by `deadline` (loop time), or the whole connection is given up.
@@ -117,6 +120,9 @@ class Connection(asyncio.Protocol):
         reader.feed(data)
         try:
             while (answer := reader.gets()) is not False:
+                if self.heard is not None and type(answer) is list and answer[0] == b"message":
+                    self.heard(answer[2])
+                    continue
                 if not asked:
                     if not isinstance(answer, Refusal):
                         raise HiredisError("an answer without a request")
@@ -164,6 +170,8 @@ class Connection(asyncio.Protocol):
         self._asked, self._unsent = deque(), []
         for left, (future, _) in zip(range(len(asked), 0, -1), asked, strict=True):
             fail(future, Lost(why, sent=left > unsent))
+        if self.ended is not None:
+            self.ended()
 
     # -- deadlines: one timer for all of them, because nearly all are met
 

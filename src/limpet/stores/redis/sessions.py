@@ -8,6 +8,7 @@ import msgspec
 
 from limpet.core.jobs.lease import Beat, Held, Pulse, Serves, SessionView
 from limpet.core.jobs.state import STATES, State
+from limpet.stores.base import READER
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ async def beat(client: Client, key: bytes, beat: Beat, mailbox: str, now_ms: int
         beat.info,
         mailbox,
         call_name(),
+        *READER,
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)
-    fresh, store, newest, *wanted = await client.script("beat", script("sessions_beat"), key, args)
+    fresh, store, newest, listened, *wanted = await client.script("beat", script("sessions_beat"), key, args)
     cancels = tuple((id, int(token)) for id, token in zip(wanted[::2], wanted[1::2], strict=True))
-    return Pulse(bool(fresh), cancels, store.decode(), int(newest))
+    return Pulse(bool(fresh), cancels, store.decode(), int(newest), bool(listened))
 
 
 async def now(client: Client, key: bytes) -> int:

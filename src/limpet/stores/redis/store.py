@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from limpet.core.endings.transition import Settled, Transition
@@ -26,8 +26,9 @@ from limpet.core.jobs.view import (
     Retention,
 )
 from limpet.core.limits.account import Account
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.redis import (
+    broadcast,
     check,
     claim,
     controls,
@@ -69,6 +70,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         )
         super().__init__(namespace, features, lambda: Client(url, tag), lambda: WakeupReceiver(url, tag, self._waiters))
         self.url = url
+        self._tag = tag
         self._key = meta_key(tag)
         self._definitions = DefinitionCache(self._key)
 
@@ -110,11 +112,14 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         receiver = self._receivers.here()
         self._waiters.expect(beat.session.encode())
-        return await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
+        pulse = await sessions.beat(self._client, self._key, beat, receiver.address, now_ms)
+        self.offers.beaten(pulse.listened)
+        return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(self._client, self._key, session, now_ms)
         self._waiters.forget(session.encode())
+        self.offers.attach()
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         receiver = self._receivers.here()
@@ -238,3 +243,11 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._client)
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await broadcast.publish(self._client, broadcast.channel_of(self._tag, self.url), message)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return await broadcast.subscribe(self.url, self._tag, hear)

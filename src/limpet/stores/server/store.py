@@ -10,8 +10,10 @@ import msgspec
 from limpet.core.endings.transition import Bury
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import ClaimRequest, Wake
+from limpet.core.jobs.view import Control
 from limpet.core.settings import namespace_of
-from limpet.stores.base import Features, Store
+from limpet.stores.base import Features, Hear, Store
+from limpet.stores.offers import Offers
 from limpet.stores.server.client import Held, PerLoop
 from limpet.stores.waiters import Waiters, Watches, wake_of
 
@@ -36,14 +38,34 @@ class ServerStore(Watches, Generic[C, R]):
         self._clients = PerLoop(client)
         self._receivers = PerLoop(receiver)
         self._checked = False
+        self.offers = Offers(self)
 
     @property
     def sleepers(self) -> Waiters:
         return self._waiters
 
     async def close(self) -> None:
+        await self.offers.close()
         await self._receivers.close()
         await self._clients.close()
+
+    async def publish(self, message: str) -> None:
+        raise NotImplementedError
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        raise NotImplementedError
+
+    async def announce(self, until_ms: int) -> None:
+        await self.offers.announce(until_ms)
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        raise NotImplementedError
+
+    async def controls(self, kind: str) -> list[Control]:
+        raise NotImplementedError
+
+    async def now(self) -> int:
+        raise NotImplementedError
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))

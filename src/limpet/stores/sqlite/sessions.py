@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from limpet.core.endings.effect import LEFT, OVERDUE, silent
 from limpet.core.gate import Pause
 from limpet.core.jobs.lease import Beat, Held, Pulse, SessionView
+from limpet.stores.base import READER
 from limpet.stores.sqlite import gates, graph, settle
 from limpet.stores.sqlite.effect import Running, apply_all
 from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx
@@ -33,7 +34,9 @@ def beat(tx: Tx, beat: Beat, ear: str) -> Pulse:
     for id, token, note in beat.notes:
         settle.save(tx, id, token, note)
     cancels = () if fresh else tuple((id, token) for id, token in tx.rows("cancelling", (beat.session,)))
-    return Pulse(fresh, cancels, *tx.row("store_now"))
+    reader = tx.row("control_value", READER)
+    store, token = tx.row("store_now")
+    return Pulse(fresh, cancels, store, token, reader is not None and int(reader[0]) > now_ms)
 
 
 def leave(tx: Tx, session: str) -> None:

@@ -33,8 +33,9 @@ from limpet.core.jobs.view import (
 )
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
-from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Hear, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.callers import has_joined
+from limpet.stores.offers import Offers
 from limpet.stores.sending import current_sending
 from limpet.stores.sqlite import (
     claim,
@@ -51,6 +52,7 @@ from limpet.stores.sqlite import (
     views,
     wake,
 )
+from limpet.stores.sqlite.broadcast import Channel
 from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
@@ -89,6 +91,8 @@ class SqliteStore(Watches):
         self._guests = Guests(self.path, self._prefix)
         self._now_ms = self._steady_ms = 0
         self.identity = ""
+        self.offers = Offers(self)
+        self._channel = Channel(self.path, self.namespace)
         self.features = Features(
             name="sqlite",
             shared=path is not None,
@@ -171,6 +175,7 @@ class SqliteStore(Watches):
         await self._write("open", lambda tx: None)
 
     async def close(self) -> None:
+        await self.offers.close()
         process, self._process = self._process, None
         if process is not None and process.pid == os.getpid():
             await _apart(process.close)
@@ -229,13 +234,16 @@ class SqliteStore(Watches):
         receiver = self.process.receiver
         address = receiver.address
         receiver.expect(beat.session.encode())
-        return await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
+        pulse = await self._write("beat", lambda tx: sessions.beat(tx, beat, address), now_ms)
+        self.offers.beaten(pulse.listened)
+        return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
         self.process.receiver.forget(session.encode())
         if self.process.sentry is not None:
             self.process.sentry.forget(session)
+        self.offers.attach()
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         process = self.process
@@ -378,6 +386,17 @@ class SqliteStore(Watches):
 
     async def _mend(self, stage: Stage, keys: Sequence[object], now_ms: int | None) -> None:
         await self._write("repair", lambda tx: stage.mend(tx, keys), now_ms)
+
+    # -- live events
+
+    async def publish(self, message: str) -> None:
+        await self._channel.publish(message)
+
+    async def announce(self, until_ms: int) -> None:
+        await self.offers.announce(until_ms)
+
+    async def subscribe(self, hear: Hear) -> Callable[[], None]:
+        return self._channel.subscribe(hear)
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))

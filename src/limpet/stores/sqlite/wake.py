@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Literal
 
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.stores.sqlite.tx import Tx
@@ -17,6 +18,7 @@ from limpet.stores.waiters import Waiters
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 DESCRIPTORS = "/proc/self/fd"
+SMALL_BYTES = 2_048  # what a datagram holds everywhere; macOS sends more only from a larger buffer
 
 
 class WakeupReceiver(Waiters):
@@ -98,7 +100,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self._path = f"{path}-wake"
-        longest = len(f"{os.getpid():x}-") + 9  # of a name
+        longest = len("e01234567-") + len(f"{os.getpid():x}-") + 8  # of a name
         self._is_long = len(os.fsencode(self._path)) + longest > MAX_ADDRESS
         if self._is_long and not os.path.isdir(DESCRIPTORS):
             # Only processes that know the file under the same path meet here, and containers do not.
@@ -126,18 +128,31 @@ class Folder:
             os.close(folder)
 
     def send(self, name: str, message: bytes) -> bool:
-        """Send one datagram; False when no process listens there. The socket of a process that died is removed."""
+        """Send one datagram; False when no process listens there."""
+        return self.deliver(name, message) != "gone"  # a full buffer is full of wake-ups already
+
+    def deliver(self, name: str, message: bytes) -> Literal["sent", "full", "gone"]:
+        """Send one datagram, and never wait. The socket of a process that died is removed."""
         try:
             with self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)
+                if len(message) > SMALL_BYTES:
+                    out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * len(message))
                 out.sendto(message, where)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.ENOBUFS):
-                return True  # its buffer is full of wake-ups already
+                return "full"
             if error.errno == errno.ECONNREFUSED:
                 self.remove(name)
-            return False
-        return True
+            return "gone"
+        return "sent"
+
+    def names(self, prefix: str) -> list[str]:
+        """The sockets whose names begin so."""
+        try:
+            return [name for name in os.listdir(self._path) if name.startswith(prefix)]
+        except OSError:
+            return []
 
     def remove(self, name: str) -> None:
         with suppress(OSError):

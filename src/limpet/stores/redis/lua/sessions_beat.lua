@@ -1,9 +1,9 @@
 -- Promise: opens or keeps a session, so that its leases stay, and takes the notes that ride on the beat.
--- Keys: meta, session, sessions, and those of its modules.
+-- Keys: meta, session, sessions, controls, and those of its modules.
 -- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info mailbox
---       and the call's own name, then id token kind name body of each note
+--       the call's own name, kind and name of the control that says until when there is a reader, then id token kind name body of each note
 -- Answer: fresh(1|0; a repeated call that opened the session did open it), the store's own name, the newest token that it gave out,
---       then id and token of each running job that someone wants cancelled.
+--       1 when live events have a reader, then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
 -- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due settle sessions
 
@@ -11,8 +11,8 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local session, ttl, sig, serves, shown, info, mailbox, name = unpack(ARGV, 2, 9)
-local FIRST_NOTE = 10
+local session, ttl, sig, serves, shown, info, mailbox, name, kind, reader = unpack(ARGV, 2, 11)
+local FIRST_NOTE = 12
 local key, deadline = K.session .. session, base.text(tx.now + tonumber(ttl))
 
 tx.insist()
@@ -46,7 +46,12 @@ local function add_unwanted(answer)
   end
 end
 
-local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0) }
+local function is_listened()
+  local found = call("HGET", K.controls .. kind, reader)
+  return found and tonumber(sub(found, CONTROL.value)) > tx.now
+end
+
+local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0), is_listened() and 1 or 0 }
 if not fresh then
   add_unwanted(answer)
 end

@@ -4,14 +4,25 @@
 -- holds it FOR KEY SHARE, which a beat does not disturb; a step that closes it holds it FOR UPDATE, so no claim in flight
 -- can lease jobs to a session that is gone.
 
+-- Whether the control that names an instant names one to come.
+CREATE OR REPLACE FUNCTION lp.is_listened(p_kind text, p_name text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT 1 FROM lp.control AS c
+    WHERE c.kind = p_kind AND c.name = p_name AND convert_from(c.value, 'UTF8')::bigint > p_now
+  );
+END $$;
+
 -- Verb: open or keep a session and take the notes that ride on the beat. p_call names this call: one that is repeated
--- since its answer was lost says again that it opened the session. Answer: also which jobs a person wants cancelled, the
--- store's own name, and the newest token that it gave out.
+-- since its answer was lost says again that it opened the session; p_kind and p_reader name the control that says until
+-- when there is a reader. Answer: also which jobs a person wants cancelled, the store's own name, the newest token that it
+-- gave out, and whether live events have a reader.
 CREATE OR REPLACE FUNCTION lp.beat_1(
   p_session text, p_ttl bigint, p_queues text[], p_tasks text[], p_capabilities text[], p_serves bytea, p_info bytea,
   p_channel text, p_call bigint,
-  p_ids bytea[], p_tokens bigint[], p_kinds text[], p_names text[], p_bodies bytea[], p_now bigint,
-  OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[], OUT store text, OUT token bigint
+  p_ids bytea[], p_tokens bigint[], p_kinds text[], p_names text[], p_bodies bytea[],
+  p_kind text, p_reader text, p_now bigint,
+  OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[], OUT store text, OUT token bigint, OUT listened boolean
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -20,6 +31,7 @@ DECLARE
 BEGIN
   store := obj_description('lp.home'::regclass, 'pg_class');
   token := (SELECT k.last_value FROM lp.tokens AS k);
+  listened := lp.is_listened(p_kind, p_reader, v_now);
   LOOP
     -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
     UPDATE lp.session SET beat_ms = v_now, deadline_ms = v_now + p_ttl, queues = p_queues, tasks = p_tasks,
