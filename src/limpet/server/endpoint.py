@@ -56,6 +56,7 @@ class Endpoint:
             body=await body_of(request, route.body, route.most_bytes),
             request=request,
             closing=api.closing,
+            feed=api.feed,
         )
         return respond(route, await route.handler(call), request)
 

@@ -10,6 +10,7 @@ from limpet.server.routes import (
     control,
     dead,
     dead_act,
+    events,
     flows,
     flows_act,
     health,
@@ -43,6 +44,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *tasks.ROUTES,
     *approvals.ROUTES,
     *stats.ROUTES,
+    *events.ROUTES,
     *tokens.ROUTES,
     *health.ROUTES,
 )
