@@ -15,7 +15,7 @@ CHUNK = 20
 
 
 async def main(id: str, ahead_ms: int) -> None:
-    operation.CHUNK = CHUNK
+    vars(operation)["CHUNK"] = CHUNK  # a constant of the module, smaller here
     store = open_store(os.environ["CHAOS_URL"])
     try:
         await Operations(store, "ada", lambda: time.time_ns() // 1_000_000 + ahead_ms).run(id)
