@@ -157,7 +157,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "operations": ("limpet operations", "limpet operations continue 4d1c"),
     "operations list": ("limpet operations --watch", "limpet operations list --open --json"),
-    "operations show": ("limpet operations show 4d1c", "limpet operations show 4d1c --watch"),
+    "operations show": ("limpet operations show 4d1c", "limpet operations show 4d1c --json"),
     "operations continue": (
         "limpet operations continue 4d1c",
         "limpet operations continue 4d1c --background --reason 'the sample looks well'",

@@ -8,7 +8,7 @@ import click
 
 from limpet.cli.care import carried_out, line_of, told
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Exemplified, Listing, command
+from limpet.cli.words import Listing, command
 
 
 @click.group(cls=Listing)
@@ -81,7 +81,7 @@ async def run_body(terminal: Terminal, id: str | None) -> int:
 
 
 operations.add_command(command("list", lists=True)(list_body))
-operations.add_command(command("show", lists=True, cls=Exemplified)(show_body))
+operations.add_command(command("show")(show_body))
 operations.add_command(command("continue")(continue_body))
 operations.add_command(command("pause")(pause_body))
 operations.add_command(command("cancel")(cancel_body))
