@@ -55,6 +55,7 @@ class Endpoint:
             query=query_of(request.query_params.multi_items(), route.query),
             body=await body_of(request, route.body, route.most_bytes),
             request=request,
+            lending=api.lending,
             closing=api.closing,
             feed=api.feed,
         )
