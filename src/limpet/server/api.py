@@ -19,6 +19,7 @@ from limpet.config import load_config
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
+from limpet.ops.idempotency import Idempotency
 from limpet.ops.operation_runner import OperationRunner
 from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
@@ -60,6 +61,7 @@ class Api:
         self.tokens = KnownTokens(app.store)
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
+        self.idempotency = Idempotency(app.store)
         self.operations: OperationRunner | None = None
         self._started = False
         self._router = Router(

@@ -10,6 +10,7 @@ from limpet.server.routes import (
     control,
     dead,
     dead_act,
+    documents,
     flows,
     flows_act,
     health,
@@ -45,4 +46,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *stats.ROUTES,
     *tokens.ROUTES,
     *health.ROUTES,
+    *documents.ROUTES,
 )
