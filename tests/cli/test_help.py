@@ -72,6 +72,25 @@ def test_every_command_is_at_the_top_or_below_one_that_is(cli: Cli) -> None:
     assert "did you mean 'claim'" in cli("agent", "clam", code=2).err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["jobs", "--limt", "3"], "--limit"),
+        (["enqueue", "x", "--uniqe", "k"], "--unique"),
+        (["worker", "shop:app", "--no-hook"], "--no-hooks"),
+        (["worker", "shop:app", "--bogus"], None),
+        (["jobs", "--queue", "mail"], None),
+    ],
+)
+def test_an_option_is_suggested_only_when_it_is_close(words: list[str], meant: str | None, cli: Cli) -> None:
+    said = cli(*words, code=2).err
+    assert f"No such option '{words[-1] if words[-1].startswith('--') else words[-2]}'" in said
+    if meant is None:
+        assert "Did you mean" not in said
+    else:
+        assert said.rstrip().endswith(f"Did you mean '{meant}'?")
+
+
 def test_every_command_ends_with_two_examples_of_itself(cli: Cli) -> None:
     assert {*EXAMPLES} <= {*COMMANDS}
     for path in COMMANDS:

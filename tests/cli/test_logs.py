@@ -173,7 +173,14 @@ def test_a_refusal_is_a_line_of_a_json_log(where: dict[str, str], options: list[
     )
     assert (ran.returncode, ran.stdout) == (code, "")
     lines = [msgspec.json.decode(line, type=dict[str, Any]) for line in ran.stderr.splitlines()]
-    assert says in str(lines[-1])
+    assert says in lines[-1]["event"]
+    assert {"at", "level", "logger", "process"} <= lines[-1].keys()
+
+
+def test_with_json_asked_for_a_refusal_is_an_error_object(where: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "limpet.cli", "worker", APP, "--json", "--log", "json", "--bogus"]
+    ran = subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
+    assert msgspec.json.decode(ran.stderr)["error"]["code"] == "usage"
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,18 @@ def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:
 
 # -- the worker
 
+NEEDY = """from limpet import Limpet
+
+app = Limpet()
+
+@app.resource
+async def pool():
+    yield {}["DATABASE"]
+
+@app.task
+def nothing() -> None: ...
+"""
+
 
 def test_a_store_in_memory_is_refused(where: dict[str, str]) -> None:
     ran = run(where, "worker", APP, "--url", "sqlite://")
@@ -158,6 +170,20 @@ def started(where: dict[str, str], args: list[str]) -> Iterator[subprocess.Popen
             yield process
         finally:
             process.kill()
+
+
+def test_a_resource_that_cannot_be_opened_is_shown_with_its_place(where: dict[str, str], tmp_path: Path) -> None:
+    needy = tmp_path / "needy.py"
+    needy.write_text(NEEDY)
+    args = [sys.executable, "-m", "limpet.cli", "worker", f"{needy}:app", "--log", "json"]
+    with started(where, args) as worker:
+        assert worker.stderr is not None
+        lines = map(msgspec.json.decode, worker.stderr)
+        line = next(line for line in lines if line["event"] == "worker failed")
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    assert line["error"] == "KeyError: 'DATABASE'"
+    assert line["traceback"].startswith(f'Traceback (most recent call last):\n  File "{needy}", line 7, in pool\n')
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

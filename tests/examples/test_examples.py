@@ -54,6 +54,10 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_a_board_counts_what_happens(tmp_path: Path) -> None:
+    assert run("watch.py", tmp_path) == ["ready: 20", "running: 20", "succeeded: 19", "dead: 1"]
+
+
 def test_hooks_hear_of_a_death_and_of_what_it_takes_along(tmp_path: Path) -> None:
     *heard, shipped = run("hooks.py", tmp_path)
     assert sorted(heard) == [

@@ -25,6 +25,7 @@ from tests.server.served import served
 from tests.server.town import Half, path_of, town
 
 SEED = "1"
+SHORT = [route for route in ROUTES if not route.stream]  # a stream would take as long as schemathesis waits
 SETTINGS = '[server]\nloopback_role = "none"\nrate = "1000000/s"\n'
 CHECKS = """
 [phases.coverage]
@@ -82,7 +83,7 @@ async def test_the_server_does_what_the_document_says(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
     halves, token = await filled(store)
     await store.close()
-    (tmp_path / "openapi.json").write_text(json.dumps(with_names(document(ROUTES), halves)))
+    (tmp_path / "openapi.json").write_text(json.dumps(with_names(document(SHORT), halves)))
     answered = tmp_path / "answered"
     async with served(tmp_path) as (_, banner):
         command = [sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", banner["listens"]]
@@ -94,7 +95,7 @@ async def test_the_server_does_what_the_document_says(tmp_path: Path) -> None:
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()[-8_000:]
     found = set(answered.read_text().splitlines())
-    assert {f"{route.method} {route.full_path}" for route in ROUTES} - found == set()
+    assert {f"{route.method} {route.full_path}" for route in SHORT} - found == set()
 
 
 async def filled(store: Store) -> tuple[Half, str]:

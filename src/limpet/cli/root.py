@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from limpet.cli.commands import MODULES, SECTIONS, listed
-from limpet.cli.logs import wants_json_log
+from limpet.cli.logs import say_line, wants_json_log
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.text.storable import is_storable
 
@@ -78,29 +78,30 @@ def limpet() -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
-    as_json = "--json" in words or "--jsonl" in words or wants_json_log(words)
     try:
         _refuse_broken_text(words)
         answer = limpet.main(args=list(words), prog_name="limpet", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        if as_json:
-            _refuse("usage", error.format_message(), _help_of(error), as_json=True)
+        if isinstance(error, click.NoSuchOption):
+            error = click.NoSuchOption(error.option_name, possibilities=_close_option(error), ctx=error.ctx)
+        if _is_for_programs(words):
+            _refuse("usage", error.format_message(), _help_of(error), words)
         else:
             error.show(file=sys.stderr)
         return error.exit_code
     except click.Abort as stop:
         interrupted = isinstance(stop.__cause__, KeyboardInterrupt)  # how click passes a Ctrl-C on
-        if as_json:
-            _refuse("interrupted" if interrupted else "aborted", "the command was not finished", "", as_json=True)
+        if _is_for_programs(words):
+            _refuse("interrupted" if interrupted else "aborted", "the command was not finished", "", words)
         else:  # an interrupted command may have done half of its work
             print("interrupted" if interrupted else "aborted: nothing was changed", file=sys.stderr)
         return 130 if interrupted else 1
     except LimpetError as error:
         from limpet.ops.codes import meaning_of
 
-        _refuse(error.code, error.message, error.fix, as_json=as_json)
+        _refuse(error.code, error.message, error.fix, words)
         return meaning_of(error).exit
     return answer if isinstance(answer, int) else 0
 
@@ -114,10 +115,32 @@ def _refuse_broken_text(words: Sequence[str]) -> None:
             )
 
 
-def _refuse(code: str, message: str, fix: str, *, as_json: bool) -> None:
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return "--json" in words or "--jsonl" in words
+
+
+def _is_for_programs(words: Sequence[str]) -> bool:
+    """Whether programs read what this command line answers."""
+    return _asks_for_json(words) or wants_json_log(words)
+
+
+def _refuse(code: str, message: str, fix: str, words: Sequence[str]) -> None:
     from limpet.cli.terminal import say_error
 
-    say_error(code, message, fix, as_json=as_json)
+    if wants_json_log(words) and not _asks_for_json(words):
+        say_line("critical", message, code=code, fix=fix)
+    else:
+        say_error(code, message, fix, as_json=_asks_for_json(words))
+
+
+def _close_option(error: click.NoSuchOption) -> list[str]:
+    """The option that was most likely meant: by the one rule of all suggestions, and not by that of click."""
+    from limpet.core.tasks.naming import nearest
+
+    command = None if error.ctx is None else error.ctx.command
+    known = [name for option in (command.params if command else ()) for name in (*option.opts, *option.secondary_opts)]
+    close = nearest(error.option_name.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")])
+    return [] if close is None else [f"--{close}"]
 
 
 def _help_of(error: click.ClickException) -> str:

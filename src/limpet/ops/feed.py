@@ -36,7 +36,6 @@ class Feed:
     def __init__(self, store: Store, *, linger_s: float = 0.0, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock_s = clock_s
-        self._broadcasts = broadcasting(store)
         self._linger_s = linger_s
         self._streams: WeakSet[EventStream] = WeakSet()  # a loop that is left with `break` drops its stream
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,6 +56,16 @@ class Feed:
     def events(self, query: str = "", *, after: str | None = None, sees: Sees | None = None) -> EventStream:
         """A stream of the events that a reader wants, from now on, or from `after` on, the id of an event."""
         return EventStream(self, Wanted(query, sees), after)
+
+    @property
+    def readers(self) -> int:
+        """Streams that have not ended."""
+        return len(self._streams)
+
+    @property
+    def last_id(self) -> str:
+        """The id of the newest event."""
+        return f"{self.epoch}-{self._number}"
 
     def close(self) -> None:
         """End all streams, and listen no more. Idempotent."""
@@ -94,7 +103,7 @@ class Feed:
 
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stop = await self._broadcasts.subscribe(self._hear)
+        self._stop = await broadcasting(self._store).subscribe(self._hear)
         self._began_s = self._clock_s()
         try:
             await self._renew()
@@ -114,7 +123,7 @@ class Feed:
                 await self._renew()
 
     async def _renew(self) -> None:
-        await self._broadcasts.announce(await self._store.now() + LEASE_MS)
+        await broadcasting(self._store).announce(await self._store.now() + LEASE_MS)
 
     def _end_if_unused(self) -> None:
         self._ending = None
@@ -159,7 +168,7 @@ class Feed:
 
     def _id(self) -> str:
         self._number += 1
-        return f"{self.epoch}-{self._number}"
+        return self.last_id
 
     def _gap(self, reason: GapReason) -> None:
         self._pass_on(EventGap.of(reason, self._id(), _now_ms()))
@@ -175,7 +184,7 @@ class Feed:
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else -1
         first = self._kept[0][0] if self._kept else self._number + 1
         if epoch != self.epoch or not first - 1 <= number <= self._number:
-            stream.offer(EventGap.of("unknown_id", f"{self.epoch}-{self._number}", _now_ms()))
+            stream.offer(EventGap.of("unknown_id", self.last_id, _now_ms()))
             return
         for kept, event in self._kept:
             if kept > number:
@@ -194,7 +203,8 @@ class EventStream:
         self._after = after
         self._waiting: deque[LiveEvent] = deque()
         self._news = asyncio.Event()
-        self._joined = self._ended = False
+        self._over = asyncio.Event()
+        self._joined = False
 
     async def __aenter__(self) -> Self:
         await self._join()
@@ -210,13 +220,29 @@ class EventStream:
 
     async def __anext__(self) -> LiveEvent:
         """The next event, as soon as there is one."""
+        await self.wait()
+        if not self._waiting:
+            raise StopAsyncIteration
+        return self._waiting.popleft()
+
+    async def wait(self) -> None:
+        """Return when there is an event, or will be none."""
         await self._join()
-        while not self._waiting:
-            if self._ended:
-                raise StopAsyncIteration
+        while not self._waiting and not self._over.is_set():
             self._news.clear()
             await self._news.wait()
-        return self._waiting.popleft()
+
+    def take(self) -> list[LiveEvent]:
+        """All that has come since the last call."""
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
+
+    async def pause(self, seconds: float) -> None:
+        """Let events gather; not beyond the end of the stream."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
 
     @property
     def has_more(self) -> bool:
@@ -229,7 +255,7 @@ class EventStream:
 
     def end(self) -> None:
         """Read no more: who waits for an event is told that there is none."""
-        self._ended = True
+        self._over.set()
         self._news.set()
         if self._joined:
             self._feed.leave(self)
@@ -245,7 +271,7 @@ class EventStream:
         self._news.set()
 
     async def _join(self) -> None:
-        if not self._joined and not self._ended:
+        if not self._joined and not self._over.is_set():
             self._joined = True
             try:
                 await self._feed.join(self, self._after)
@@ -254,7 +280,7 @@ class EventStream:
                 raise
 
     def __del__(self) -> None:
-        if self._joined and not self._ended:
+        if self._joined and not self._over.is_set():
             self._feed.drop()
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from limpet.core.endings.failure import traceback_of
-from limpet.core.errors import StoreError
+from limpet.core.errors import LimpetError, StoreError
 from limpet.runtime.attempt import end_of_copy
 from limpet.runtime.background import background
 from limpet.runtime.child_messages import (
@@ -231,7 +231,9 @@ async def _work(worker: Worker) -> int:
         worker_log(logging.CRITICAL, "cut off from the store", error=error)
         return CUT_OFF
     except (Exception, asyncio.CancelledError) as error:
-        worker_log(logging.CRITICAL, "worker failed", error=f"{type(error).__name__}: {error}")
+        ours = isinstance(error, LimpetError)  # says all itself; of a part that died the log has the traceback already
+        where = {} if ours else {"traceback": traceback_of(error)}
+        worker_log(logging.CRITICAL, "worker failed", error=f"{type(error).__name__}: {error}", **where)
         return FAILED
     return RECYCLED if report.ending == "recycled" else STOPPED
 

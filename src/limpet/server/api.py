@@ -19,6 +19,7 @@ from limpet.config import load_config
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
+from limpet.ops.feed import Feed
 from limpet.ops.idempotency import Idempotency
 from limpet.ops.operation_runner import OperationRunner
 from limpet.ops.scope import ScopedStore
@@ -37,6 +38,7 @@ from limpet.stores.base import Store
 if TYPE_CHECKING:
     from limpet.app import Limpet
 
+LINGER_S: Final = 60.0  # a page that is loaded again continues where it was
 BROKEN: Final = "the server failed at this request"
 
 
@@ -62,6 +64,7 @@ class Api:
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
         self.idempotency = Idempotency(app.store)
+        self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
         self._started = False
         self._router = Router(
@@ -81,9 +84,14 @@ class Api:
             self.operations = OperationRunner(self.app.store)
             self.operations.start()
 
+    def end_streams(self) -> None:
+        """End streams and long polls: a server calls it before it waits for its open answers."""
+        self.closing.set()
+        self.feed.close()
+
     async def close(self) -> None:
         """End streams and long polls, and wait for what is still being written. The app stays open: it is yours."""
-        self.closing.set()
+        self.end_streams()
         self._started = False
         if self.operations is not None:
             await self.operations.stop()

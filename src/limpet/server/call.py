@@ -14,6 +14,7 @@ from starlette.requests import Request
 from limpet.client.client import Client
 from limpet.core.jobs.job import Enqueued
 from limpet.ops import Agents, Flows, Operator, Schedules, Waits
+from limpet.ops.feed import Feed
 from limpet.ops.since import since_ms
 from limpet.server.caller import Caller
 from limpet.stores.base import Store
@@ -42,6 +43,7 @@ class Call(Generic[Q, B]):
     request: Request
     ids: Callable[[int], list[bytes]] | None = field(default=None, kw_only=True)  # of jobs, by an Idempotency-Key
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
+    feed: Feed  # the live events of the whole store: what the caller may not see must be left out
 
     @cached_property
     def operator(self) -> Operator:

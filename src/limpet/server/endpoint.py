@@ -58,6 +58,7 @@ class Endpoint:
             body=body_of(raw, request.headers.get("content-type", ""), route.body),
             request=request,
             closing=api.closing,
+            feed=api.feed,
         )
         if route.method == "POST" and HEADER in request.headers:
             return await once(api.idempotency, route, call, raw)

@@ -57,7 +57,7 @@ class Serving(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._api.closing.set()  # uvicorn waits for open answers before it tells the application
+        self._api.end_streams()  # uvicorn waits for open answers before it tells the application
         await super().shutdown(sockets)
 
     @contextmanager

@@ -7,9 +7,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from limpet.core.endings.hook import QUEUE, Hook
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Retention
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.connection import connect
@@ -70,6 +73,28 @@ async def test_a_tenant_with_very_many_lanes_moves_with_few_rows() -> None:
     after = await store.process.writer.submit("look", changes)
     assert sorted(chr(job.id[0]) for job in claim.jobs) == list("aaaaabbbbb")
     assert after - before < 100
+    await store.close()
+
+
+async def test_a_hook_for_deaths_costs_successes_no_statement() -> None:
+    store = SqliteStore(None)
+    await store.beat(Beat("s", 15_000, Serves(("q",))))
+    ran: list[str] = []
+    lengths = []
+    for seq in (1, 2, 3):
+        if seq == 3:
+            await store.put_control(Hook(Lane(QUEUE, "alert"), states=(State.dead,)).control())
+        ids = [bytes([seq]) + n.to_bytes(15, "big") for n in range(5)]
+        await store.enqueue([Job(id, Lane("q", "t"), Policy(), b"{}") for id in ids])
+        claim = await store.claim(ClaimRequest("s", Serves(("q",)), 10, 10, seq))
+        await store.process.writer.submit("watch", lambda conn: conn.set_trace_callback(ran.append))
+        await store.settle("s", seq, [Succeed(job.id, job.token) for job in claim.jobs])
+        await store.process.writer.submit("leave", lambda conn: conn.set_trace_callback(None))
+        lengths.append(len([each for each in ran if not each.startswith("--")]))
+        ran.clear()
+    first, usual, hooked = lengths
+    assert first > 3
+    assert hooked <= usual + 1, "beside the hooks themselves"
     await store.close()
 
 

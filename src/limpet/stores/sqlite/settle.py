@@ -11,7 +11,7 @@ import msgspec
 from limpet.core.endings.effect import NO_RESULT, effect_of
 from limpet.core.endings.transition import Settled, Succeed, Transition
 from limpet.core.jobs.lease import Note
-from limpet.core.jobs.state import STATES
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite.effect import Effects, Running
 from limpet.stores.sqlite.tx import RUNNING, STALE, SUCCEEDED, WATCHED, Tx
@@ -109,7 +109,7 @@ class Clean:
             tx.move(tx.lane(lane_id), RUNNING, SUCCEEDED, count)
         if self.watched:
             tx.tell_finished(self.watched)
-        if tx.hooks:
+        if any(State.succeeded in hook.states for hook in tx.hooks):
             tx.ended.update(self.tokens)
 
 
