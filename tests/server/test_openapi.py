@@ -71,6 +71,13 @@ def test_each_example_is_a_body_that_the_route_takes() -> None:
             msgspec.convert(route.example, route.body)
 
 
+def test_the_page_of_routes_is_that_of_the_table() -> None:
+    """Drawn from the table; `python tools/http_reference.py` writes it."""
+    from tools.http_reference import PAGE, page
+
+    assert PAGE.read_text() == page(), "run python tools/http_reference.py"
+
+
 async def test_the_document_is_served_with_the_prefix_of_its_place(client: Client) -> None:
     assert (await client.get("/openapi.json")).json["servers"] == [{"url": "/"}]
 

@@ -207,7 +207,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     if route.method != "POST":
         return []
     words = "A key of your choice: the same request again within 24 hours is answered as the first time."
-    shape = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS, "pattern": "^[!-~]+$"}
+    shape = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS, "pattern": "^[ -~]+$"}
     return [{"name": "Idempotency-Key", "in": "header", "description": words, "required": False, "schema": shape}]
 
 
