@@ -56,6 +56,7 @@ from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.records.job import JobRecord, Progress
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.queue import Queue
+from limpet.core.tasks.secret import Secret
 from limpet.core.version import VERSION as __version__
 from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
@@ -116,6 +117,7 @@ __all__ = [
     "Retry",
     "RetryLater",
     "SchemaOutdated",
+    "Secret",
     "Snooze",
     "State",
     "StepFailed",

@@ -32,6 +32,7 @@ from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Enqueued
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.records.explanation import Explanation
+from limpet.core.redaction.rule import parse_rules
 from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.codec import MAX_BYTES
@@ -75,7 +76,8 @@ class Limpet:
     `limpet.db` in the working folder. Nothing is opened before it is used. `outbox` is the URL of your own
     database, for a store that cannot take part in its transactions: `conn=` writes jobs there, and the
     `limpet outbox` command relays them. `include` names modules that declare tasks, which import the app: they are
-    imported when a worker starts, or when a task is asked for by its name.
+    imported when a worker starts, or when a task is asked for by its name. `redact` names what no face may show of any
+    job, by key or by path: `redact=["password", "args.card.number"]`.
 
     >>> import asyncio
     >>> app = Limpet("sqlite://")                     # in memory: for tests and trials
@@ -101,6 +103,7 @@ class Limpet:
         include: Iterable[str] = (),
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
+        redact: Iterable[str] = (),
         classify: ClassifyOption = (),
         enqueue_timeout: Duration = 5,
         code_version: str | None = None,
@@ -116,6 +119,7 @@ class Limpet:
         listed = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else None
         self._classifiers = classifiers_of(classify)
         specs: dict[str, TaskSpec] = {}
+        hidden = parse_rules(redact)
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
@@ -138,8 +142,9 @@ class Limpet:
             flows=_flows,
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
+            redact=hidden,
         )
-        self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes)
+        self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes, hidden)
         for queue in listed or ():
             if isinstance(queue, Queue):
                 self._registry.declare_queue(queue)

@@ -47,6 +47,7 @@ from limpet.core.records.queue import (
     WeightRecord,
 )
 from limpet.core.records.record import Record
+from limpet.core.records.redaction import RuleRecord
 from limpet.core.records.schedule import (
     BackfillReport,
     NextRun,
@@ -113,6 +114,7 @@ __all__ = [
     "RepairReport",
     "RetentionChange",
     "RetentionRecord",
+    "RuleRecord",
     "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",

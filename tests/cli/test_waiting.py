@@ -20,6 +20,7 @@ from limpet.core.endings.transition import Succeed
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.records.job import JobRecord
+from limpet.core.redaction.redaction import Redaction
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
@@ -143,10 +144,10 @@ def test_a_line_tells_what_is_not_as_usual(cli: Cli) -> None:
             await store.save(claimed.id, claimed.token, Note("progress", "", body))
             (view,) = await store.get([claimed.id])
             assert view is not None
-            said.append(far_text(JobRecord.of(view)))
+            said.append(far_text(JobRecord.of(Redaction().job(view))))
         await store.cancel([claimed.id], "why")
         (view,) = await store.get([claimed.id])
         assert view is not None
-        return [*said, state_text(JobRecord.of(view))]
+        return [*said, state_text(JobRecord.of(Redaction().job(view)))]
 
     assert cli.seed(look) == ["1,500", "2.5 of 5 (50 %)", "9 of 3 (100 %), late", "running, was asked to stop"]

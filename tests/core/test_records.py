@@ -15,13 +15,14 @@ from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.job import Lane, Policy
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import AttemptView, JobView
+from limpet.core.jobs.view import AttemptView
+from limpet.core.redaction.redaction import Shown
 from limpet.records import Explanation, JobDetail, JobRecord, Progress, Reason, Record
 
 ID = bytes.fromhex("019a000000007000800000000000000a")
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
 AT_MS = 1_767_323_045_678
-VIEW = JobView(
+VIEW = Shown(
     id=ID,
     state=State.running,
     lane=Lane("mail", "send", needs=("eu",), tenant="acme"),

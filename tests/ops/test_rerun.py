@@ -15,7 +15,6 @@ from limpet.core.jobs.job import Lane, Unique
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.limits.limit import Limit
-from limpet.core.records.job import JobDetail
 from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
 from limpet.stores.base import Store
@@ -58,7 +57,7 @@ async def test_a_finished_job_becomes_a_new_one_that_names_it(operator: Operator
     new = await made_of(operator, old, reason="once more")
     assert (new.state, new.args, new.tags) == (State.ready, before.args, ("eu",))
     assert new.id != old
-    assert JobDetail.whole(new).rerun_of == id_text(old)
+    assert (await operator.job(new.id)).rerun_of == id_text(old)
     assert msgspec.json.decode(new.meta)["trace"] == "1"
     assert await view(store, old) == before
     entry = (await operator.audit())[-1]

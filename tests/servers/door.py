@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
 
 Greet = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-ARRIVAL_TURNS: Final = 5  # of the loop, from the accepted connection to the task that greets it
 
 
 @asynccontextmanager
@@ -17,26 +15,38 @@ async def door(greet: Greet, port: int = 0) -> AsyncIterator[int]:
     """Its port. Connections end when `greet` does, or with the door.
 
     A transport that is still open when its loop is closed becomes a ResourceWarning in whichever test collects it.
+    asyncio's own server leaves one open when it is closed in the turn in which it has accepted a connection.
     """
-    guests: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
+    guests: list[asyncio.Task[None]] = []
+    transports: list[asyncio.WriteTransport] = []
+    shut = False
 
-    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        guests[task] = writer.transport
+    async def welcome(connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        transports.append(writer.transport)
+        if shut:
+            writer.transport.abort()
         with suppress(OSError):
             await greet(reader, writer)
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
 
-    server = await asyncio.start_server(welcome, "127.0.0.1", port)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for _ in range(ARRIVAL_TURNS):
-            await asyncio.sleep(0)
-        for transport in guests.values():
-            transport.abort()
-        await asyncio.gather(*guests)
+    def accept() -> None:
+        with suppress(OSError):  # the knock was taken back
+            connection, _ = listening.accept()
+            connection.setblocking(False)
+            guests.append(loop.create_task(welcome(connection)))
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", port), backlog=100) as listening:
+        listening.setblocking(False)
+        loop.add_reader(listening, accept)
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            loop.remove_reader(listening)
+            shut = True
+            for transport in transports:
+                transport.abort()
+            await asyncio.gather(*guests)

@@ -41,7 +41,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Set up": {
         "migrate": "Create or upgrade the store.",
-        "config": "Say which settings are in force, and why.",
+        "config, redaction": "Which settings are in force; what is hidden.",
         "serve, tokens": "Answer HTTP; say who may use it.",
         "completion": "Print a shell completion script.",
     },
@@ -69,6 +69,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "hooks": ("hooks",),
     "setup": ("migrate", "config", "completion"),
     "tokens": ("tokens",),
+    "redaction": ("redaction",),
     "serve": ("serve",),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}

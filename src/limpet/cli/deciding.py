@@ -80,18 +80,17 @@ class Deciding:
     async def edit_sample(self) -> bool:
         """Run one job again with other arguments, which are typed in an editor."""
         from limpet.cli.edit import edited
-        from limpet.ops.select import view_of
 
         id, operator = self._sample.id, self.operator
 
-        async def refuse_unfit(args: dict[str, Any]) -> None:
-            await operator.retry([id], args=args, dry_run=True)
+        async def refuse_unfit(**edit: Any) -> None:
+            await operator.retry([id], dry_run=True, **edit)
 
-        args = await edited(await view_of(operator.store, await operator.resolve(id)), refuse_unfit)
-        planned = await operator.retry([id], args=args, dry_run=True)
+        args, patch = await edited(await operator.job(id), refuse_unfit)
+        planned = await operator.retry([id], args=args, patch=patch, dry_run=True)
         self.terminal.text("the job will run with these arguments:")
         show_edit(self.terminal, planned.samples[0], planned.edits[0])
-        if await self._act(self._retry([id], args=args), f"retry job {id} so", sure=True, verb="edit"):
+        if await self._act(self._retry([id], args=args, patch=patch), f"retry job {id} so", sure=True, verb="edit"):
             self._tried.append(id)
         return False
 

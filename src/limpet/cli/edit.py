@@ -16,7 +16,9 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 
 if TYPE_CHECKING:
-    from limpet.core.jobs.view import JobView
+    from limpet.core.records.job import JobRecord
+
+_Args = dict[str, Any] | None
 
 
 @click.argument("id")
@@ -51,10 +53,10 @@ async def edit_body(
         whole = [id_text(view.id)]
         if args is None and patch is None:
 
-            async def refuse_unfit(args: dict[str, Any]) -> None:
-                await operator.retry(whole, args=args, dry_run=True)
+            async def refuse_unfit(**edit: Any) -> None:
+                await operator.retry(whole, dry_run=True, **edit)
 
-            args = await edited(view, refuse_unfit)
+            args, patch = await edited(await operator.job(view.id), refuse_unfit)
 
         async def act(**how: Any) -> Any:
             return await operator.retry(whole, reason=reason, delay_ms=delay, args=args, patch=patch, **how)
@@ -62,8 +64,8 @@ async def edit_body(
         return await run_action(terminal, act, [id], dry_run=dry_run, yes=yes)
 
 
-async def edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaitable[None]]) -> dict[str, Any]:
-    """What a person makes of the arguments; a mistake opens the editor again, with what was typed."""
+async def edited(job: JobRecord, refuse_unfit: Callable[..., Awaitable[None]]) -> tuple[_Args, _Args]:
+    """What a person makes of the arguments, as new ones or as a patch; a mistake opens the editor again."""
     import msgspec
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -71,25 +73,33 @@ async def edited(view: JobView, refuse_unfit: Callable[[dict[str, Any]], Awaitab
             "this is not a terminal, so no editor can be opened",
             fix="""pass them: --patch '{"to": "a@b.c"}' or --args @FILE""",
         )
-    shown = msgspec.json.format(view.args, indent=2).decode() + "\n"
+    shown = msgspec.json.format(msgspec.json.encode(job.args), indent=2).decode() + "\n"
     text: str | None = shown
     while True:
         text = click.edit(text, extension=".json", require_save=True)
         if text is None or text.strip() == shown.strip():
             raise UsageError(
                 "the arguments were not changed, so the job was not run",
-                fix=f"limpet retry {id_text(view.id)} runs it as it is",
+                fix=f"limpet retry {job.id} runs it as it is",
             )
         try:
             args = msgspec.json.decode(text, type=dict[str, Any])
-            await refuse_unfit(args)
+            edit = _difference(job.args, args)
+            await refuse_unfit(args=edit[0], patch=edit[1])
         except msgspec.MsgspecError as error:
             wrong = f"this is not a JSON object ({error})"
         except UsageError as error:
             wrong = error.message
         else:
-            return args
+            return edit
         click.confirm(f"{clean(wrong)}; edit it again?", default=True, abort=True, err=True)
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[_Args, _Args]:
+    """New arguments; or a patch of those that were changed, which leaves alone what was shown with a mask."""
+    if before.keys() - after.keys():
+        return after, None
+    return None, {name: value for name, value in after.items() if name not in before or before[name] != value}
 
 
 edit = command("edit")(edit_body)

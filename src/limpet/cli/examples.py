@@ -19,6 +19,16 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet hooks remove hook:shop.alert",
         "limpet hooks remove hook:shop.alert --reason 'the pager does it now' --json",
     ),
+    "redaction": ("limpet redaction", "limpet redaction add 'args.card.number'"),
+    "redaction list": ("limpet redaction", "limpet redaction list --jsonl"),
+    "redaction add": (
+        "limpet redaction add '*token*' --reason 'seen in an error'",
+        "limpet redaction add args.body --task mail.send --json",
+    ),
+    "redaction remove": (
+        "limpet redaction remove '*token*'",
+        "limpet redaction remove args.body --task mail.send --reason 'no secret' --json",
+    ),
     "outbox": (
         "limpet outbox shop:app",
         "limpet outbox --outbox sqlite:///shop.db --once",

@@ -74,15 +74,12 @@ def flow() -> None:
 @click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
 async def show_body(terminal: Terminal, id: str, everything: bool, wait: bool, timeout: int | None) -> int:
     """Draw flow ID (or the unique end of one, or a job of it) as a tree, with states, durations and reasons."""
-    from limpet.core.records.flow import FlowDetail
-
     code = OK.exit
     async with _flows(terminal, wait_ms=patience_ms(timeout) if wait else 0) as flows:
         raw = await flows.resolve(id)
         if wait:
             code = await _finished(terminal, flows, raw, timeout)
-        graph = await flows.graph(raw)
-    whole = FlowDetail.whole(graph)
+        whole = await flows.status(raw)
     if terminal.machine:
         terminal.answer(whole)
     else:

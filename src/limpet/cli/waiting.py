@@ -15,33 +15,42 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 
 if TYPE_CHECKING:
+    from limpet.core.jobs.view import JobView
     from limpet.core.records.job import JobRecord
+    from limpet.core.redaction.redaction import Shown
     from limpet.stores.base import Store
 
     Show = Callable[[JobRecord], None]
 
 
 async def result_of(terminal: Terminal, store: Store, id: bytes, wait_ms: int | None) -> msgspec.Raw:
-    """The job's result as it is stored, once it has one: what the task's own types make of it is not for a shell.
+    """The job's result as it may be shown, once it has one: what the task's own types make of it is not for a shell.
 
     Raises what `JobHandle.result` raises.
     """
     from limpet.client.handle import failure_of
     from limpet.client.watching import changes
+    from limpet.ops.redaction import redaction_of
     from limpet.ops.select import not_stored
+
+    redaction = await redaction_of(store)
+
+    async def masked(view: JobView) -> Shown:
+        return redaction.job(view)
 
     try:
         with _shown(terminal) as show:
-            async with aclosing(changes(store, id, wait_ms)) as found:
+            async with aclosing(changes(store, id, wait_ms, masked)) as found:
                 async for status in found:
                     if status is not None:
                         show(status)
     except ResultTimeout as error:  # it advises a call from Python; here a command is nearer
         fix = f"the job stays in the queue; wait longer, or see why it waits: limpet explain {id_text(id)}"
         raise ResultTimeout(error.message, fix=fix) from error
-    (view,) = await store.get([id])
-    if view is None:
+    (stored,) = await store.get([id])
+    if stored is None:
         raise not_stored(id)
+    view = redaction.job(stored)
     if view.state is not State.succeeded:
         raise await failure_of(store, view)
     return msgspec.Raw(b"null" if view.result is None else view.result)

@@ -19,6 +19,7 @@ from limpet.client.late import NOTHING_SENT, EnqueueTimeout, NotStored, too_earl
 from limpet.client.new_job import EnqueueMiddleware, NewJob
 from limpet.client.options import CallOptions
 from limpet.client.producer import Connection, Producer
+from limpet.client.published_rules import PublishedRules
 from limpet.client.registry import Published
 from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
@@ -28,7 +29,10 @@ from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes, known_id
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.options import refuse_waiting
+from limpet.core.jobs.view import JobView
 from limpet.core.records.explanation import Explanation
+from limpet.core.redaction.redaction import Shown
+from limpet.core.redaction.rule import Rule
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import decode_json
@@ -83,6 +87,7 @@ class Client:
         flows: Callable[[Store], FlowDesk],
         injected: Injected,
         outbox: Callable[[], Outbox | None] = lambda: None,
+        redact: Sequence[Rule] = (),
     ) -> None:
         self.bridge = bridge
         self.injected = injected  # answers what a worker of this process would inject, None without one
@@ -93,7 +98,8 @@ class Client:
         self._explain = explain
         self._flows = flows
         self._outbox = outbox
-        self.producer = Producer(connection, settings.enqueue_timeout_s)
+        self.rules = PublishedRules(connection, specs, redact)
+        self.producer = Producer(connection, settings.enqueue_timeout_s, specs, self.rules.publish)
         self._published = Published(connection)
         self.middleware: list[EnqueueMiddleware] = []
 
@@ -112,6 +118,10 @@ class Client:
     def flows(self) -> FlowDesk:
         """How flows are read and corrected."""
         return self._flows(self.store)
+
+    async def shown(self, view: JobView) -> Shown:
+        """A job as it may be shown."""
+        return (await self.rules.redaction()).job(view)
 
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A result, rebuilt from the return annotation when the task is known here."""

@@ -37,6 +37,9 @@ class FlowDesk(Protocol):
     async def graph(self, id: bytes) -> FlowGraph:
         """All stored jobs of the flow; FlowNotFound when there are none."""
 
+    async def status(self, id: bytes) -> FlowDetail:
+        """The flow with all its nodes, as it may be shown."""
+
     async def last_live(self, id: bytes) -> bytes | None:
         """One of its jobs that has not finished, none of which was enqueued later."""
 
@@ -178,7 +181,7 @@ class FlowHandle:
 
     async def status(self) -> FlowDetail:
         """The flow as it is now, node by node; FlowNotFound when nothing of it is stored."""
-        return FlowDetail.whole(await self._desk.flows.graph(self._raw))
+        return await self._desk.flows.status(self._raw)
 
     async def watch(self, timeout: float | None = None) -> AsyncGenerator[FlowDetail, None]:
         """The flow at once, and again whenever the states of its jobs have changed; ends when all have finished.

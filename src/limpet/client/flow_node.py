@@ -38,7 +38,7 @@ class Node:
         if type(value) in PLAIN:
             return []
         try:
-            found = looked_into(value, name, allow_bytes=True)
+            found = looked_into(value, name, allow_bytes=True, allow_secrets=True)
         except NotSerialisable as error:
             raise self._refused(error) from error
         # A work inside of a record has no node: it is refused where the arguments are encoded.

@@ -17,6 +17,7 @@ from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.job import JobRecord
+from limpet.core.redaction.redaction import Shown
 from limpet.core.text.duration import to_ms
 from limpet.core.text.foreign_words import JOB, answers
 from limpet.core.text.storable import checked_text
@@ -39,6 +40,9 @@ class Desk(Protocol):
     @property
     def bridge(self) -> Bridge:
         """How code without an event loop waits."""
+
+    async def shown(self, view: JobView) -> Shown:
+        """A job as it may be shown."""
 
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A stored result as the value it stands for."""
@@ -82,7 +86,7 @@ class JobHandle(Refers, Generic[R_co]):
         (view,) = await self._desk.store.get([self._raw])
         if view is None:
             raise self._not_found()
-        return JobRecord.of(view)
+        return JobRecord.of(await self._desk.shown(view))
 
     async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the job to finish and answer its value, rebuilt from the task's return annotation.
@@ -106,7 +110,7 @@ class JobHandle(Refers, Generic[R_co]):
         ...         print(status.state, status.progress)
         """
         timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
-        async with aclosing(changes(self._desk.store, self._raw, timeout_ms)) as found:
+        async with aclosing(changes(self._desk.store, self._raw, timeout_ms, self._desk.shown)) as found:
             async for status in found:
                 if status is None:
                     raise self._not_found()

@@ -109,7 +109,7 @@ def _handler(client: Client, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     async def record(ending: Ending) -> JobRecord:
         (view,) = await client.store.get([id_bytes(ending.job)])
-        return record_of(ending, view)
+        return JobRecord.of(await client.shown(view_of(ending, view)))
 
     async def call(ending: Ending, **resources: Any) -> None:
         await fn(await record(ending), **resources)
@@ -127,7 +127,7 @@ def _handler(client: Client, fn: Callable[..., Any]) -> Callable[..., Any]:
     return cast(Callable[..., Any], handler)
 
 
-def record_of(ending: Ending, view: JobView | None) -> JobRecord:
+def view_of(ending: Ending, view: JobView | None) -> JobView:
     """The job as it ended, whatever became of it since. Of one that is gone only what its end told is known."""
     if view is None:
         lane = Lane(ending.queue, ending.task, ending.priority, ending.tenant)
@@ -144,4 +144,4 @@ def record_of(ending: Ending, view: JobView | None) -> JobRecord:
             cause="",
             cancel_requested=False,
         )
-    return JobRecord.of(view)
+    return view

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from functools import partial
 from typing import Final, TypeVar
 
@@ -88,8 +88,17 @@ class Connection:
 class Producer:
     """Stores jobs for every event loop of the process."""
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        timeout_s: float,
+        tasks: Sized = (),
+        before: Callable[[Store], Awaitable[object]] | None = None,
+    ) -> None:
+        """`before` tells a store what it must know before it is given jobs: once, and again with more `tasks`."""
         self.connection = connection
+        self._tasks, self._before = tasks, before
+        self._told: tuple[Store, int] | None = None
         self.timeout_s = timeout_s
         self._pid = 0
         self._batchers: dict[asyncio.AbstractEventLoop, LoopBatcher] = {}  # replaced, never changed: threads read it
@@ -128,7 +137,7 @@ class Producer:
         with followed(sending) as sending:
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    answers = await self.connection.store.enqueue(jobs, rules)
+                    answers = await self.store(jobs, rules)
             except TimeoutError as error:
                 asked = Asked([job.id for job in jobs], stored, again)
                 raise late(asked, self.timeout_s, sending) from error
@@ -139,6 +148,15 @@ class Producer:
         self.recognise()
         return answers
 
+    async def store(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
+        """Store all jobs or none, after what must be there before any job."""
+        store, told = self.connection.store, self._told
+        if told is None or told[0] is not store or told[1] != len(self._tasks):
+            if self._before is not None:
+                await self._before(store)
+            self._told = store, len(self._tasks)
+        return await store.enqueue(jobs, rules)
+
     def recognise(self) -> None:
         """Say so when another store answered than before: the jobs that this process had stored there are gone."""
         store, met = self.connection.store, self._met
@@ -147,6 +165,7 @@ class Producer:
             found = None if met is None or met[0] is not store else change(Sight(met[1]), Sight(store.identity))
             if found is not None:
                 logger.error("%s (%s)", found.text, found.fix)
+                self._told = None
 
     async def when_room(self, wait_ms: int, send: Callable[[], Awaitable[T]]) -> T:
         """The answer of `send`; while the queue is full it is asked again, for as long as the caller waits for room."""
@@ -337,7 +356,7 @@ class SharedBatch:
         rules = {rule.key: rule for pending in batch for rule in pending.rules}
         try:
             with followed() as self._sending:
-                answers = await self._connection.store.enqueue([pending.job for pending in batch], list(rules.values()))
+                answers = await self._producer.store([pending.job for pending in batch], list(rules.values()))
         except StoreUnreachable as error:
             self._fail_unreached(batch, error)
         except StoreError as error:

@@ -14,6 +14,7 @@ from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.errors import InvalidTask
 from limpet.core.jobs.retention import DECLARED, States, control_of, merged, said_in
+from limpet.core.redaction.rule import Rule
 from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import When
@@ -61,8 +62,16 @@ class Registry:
     `specs` has each task also under its former names.
     """
 
-    def __init__(self, client: Client, specs: dict[str, TaskSpec], max_payload: int, max_result: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        specs: dict[str, TaskSpec],
+        max_payload: int,
+        max_result: int,
+        redact: tuple[Rule, ...] = (),
+    ) -> None:
         self._client = client
+        self._redact = redact  # what no face may show of any job
         self._max_payload, self._max_result = max_payload, max_result  # bytes, where a task says nothing
         self.specs = specs
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -77,7 +86,7 @@ class Registry:
         queue = options.get("queue")
         if isinstance(queue, Queue):
             self.declare_queue(queue)
-        spec = TaskSpec.declare(fn, self.queues, **sized)
+        spec = TaskSpec.declare(fn, self.queues, self._redact, **sized)
         for name in (spec.name, *spec.aliases):
             self._refuse_taken(name, spec)
         if spec.queue == HOOKS:
@@ -144,6 +153,7 @@ class Registry:
 
     async def publish(self, store: Store, retention: Mapping[str, States]) -> int:
         """Write what tasks and queues declare, and what is configured of these; how many tasks changed."""
+        await self._client.rules.publish(store)  # first: what is to be hidden is hidden before there is a job
         changed = await publish(store, self.specs.values())
         await self.hooks.publish(store)
         kept = {name: dict(queue.kept) for name, queue in self.queues.items() if queue.kept}

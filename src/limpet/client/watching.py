@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -12,14 +12,17 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import FINISHED
 from limpet.core.jobs.view import JobView
 from limpet.core.records.job import JobRecord
+from limpet.core.redaction.redaction import Shown
 from limpet.stores.base import Store
 
 # Between two looks. A worker stores progress every 0.6 s (runtime/keeper.py), so that it is seen within a second.
 LOOK_S: Final = 0.3
 
 
-async def changes(store: Store, id: bytes, timeout_ms: int | None) -> AsyncGenerator[JobRecord | None, None]:
-    """The job now, and after each change; the last is its end, or None when it is gone.
+async def changes(
+    store: Store, id: bytes, timeout_ms: int | None, show: Callable[[JobView], Awaitable[Shown]]
+) -> AsyncGenerator[JobRecord | None, None]:
+    """The job now, and after each change, as `show` shows it; the last is its end, or None when it is gone.
 
     Raises ResultTimeout when the time is over before that.
     """
@@ -29,7 +32,7 @@ async def changes(store: Store, id: bytes, timeout_ms: int | None) -> AsyncGener
             if view is None:
                 yield None
                 return
-            seen = JobRecord.of(view)
+            seen = JobRecord.of(await show(view))
             if shown is None or _news(seen) != _news(shown):
                 shown = seen
                 yield seen

@@ -27,6 +27,7 @@ from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.record import instant
 from limpet.core.text.storable import checked_text, storable
 from limpet.ops.bulk import Decision
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE, resolve, view_of
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import NOTHING_SPENT, Store
@@ -131,7 +132,7 @@ class Agents:
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
-        message = storable(message)
+        message = storable((await redaction_of(self.store)).of(view).text(message))
         if kind == "rate-limited" or kind == "spent":
             outcome: Outcome = Limited(retry_after_ms, None, message, spent=kind == "spent")
         else:
@@ -144,7 +145,8 @@ class Agents:
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
-        return await self._settle(view, token, HandedBack(started=True), "agent.release", storable(reason), spent)
+        reason = storable((await redaction_of(self.store)).of(view).text(reason))
+        return await self._settle(view, token, HandedBack(started=True), "agent.release", reason, spent)
 
     # -- inside
 

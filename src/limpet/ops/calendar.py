@@ -14,6 +14,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.view import Control, Finding
 from limpet.core.records.schedule import NextRun, ScheduleRecord, ScheduleState, TickRecord
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.schedules import schedule_text
 from limpet.core.schedules.declared import Absent, absent, declared_by, tickers
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
@@ -24,6 +25,7 @@ from limpet.core.schedules.schedule import KIND, Schedule, Unreadable, read_sche
 from limpet.core.schedules.zone import Zone
 from limpet.core.tasks.codec import decode_json
 from limpet.core.text.duration import text_of_ms
+from limpet.ops.redaction import redaction_of
 from limpet.stores.base import MARK, Store
 
 SHOWN: Final = 5  # next runs of a schedule
@@ -41,6 +43,7 @@ class Calendar:
     declared: Mapping[str, set[str]]  # by live workers: fingerprints by name
     tickers: int
     tasks: frozenset[str] | None  # that live workers have; None when one takes any
+    redaction: Redaction
 
     @classmethod
     async def read(cls, store: Store, now_ms: int) -> Calendar:
@@ -56,6 +59,7 @@ class Calendar:
             declared=declared_by(sessions),
             tickers=tickers(sessions),
             tasks=_tasks(sessions),
+            redaction=await redaction_of(store),
         )
 
     @property
@@ -76,15 +80,16 @@ class Calendar:
         zone, policy = zone_of(schedule.rule), schedule.policy
         state, note, fix = self._standing(schedule)
         upcoming = list(islice(self.upcoming(schedule), SHOWN)) if state == "on" else []
-        last = self._last(schedule)
+        last, hidden = self._last(schedule), self.redaction.of_task(schedule.task)
+        args, options = hidden.call(decode_json(bytes(schedule.args)), schedule.options)
         return ScheduleRecord(
             name=name,
             state=state,
             task=schedule.task,
             when=schedule.rule.describe(),
             rule=msgspec.to_builtins(schedule.rule),
-            args=decode_json(bytes(schedule.args)),
-            options=schedule.options,
+            args=args,
+            options=options,
             overlap=policy.overlap.value,
             catch_up=catch_up_text(policy.catch_up),
             jitter_s=policy.jitter_ms / 1000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -13,8 +13,10 @@ from limpet.core.errors import UsageError
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import CauseView, JobView, Query, Term
 from limpet.core.records.cause import HOUR_MS, CauseKey, Hours
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.names import UnknownName
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE, SHORTEST_SUFFIX
 from limpet.stores.base import Store
 
@@ -62,6 +64,21 @@ async def known_causes(store: Store, queue: str | None = None, limit: int = MOST
     return found + [Known(None, review, version) for review, version in idle]
 
 
+async def veiled(store: Store, found: Sequence[Known]) -> list[Known]:
+    """Causes without the secrets of their samples: a message may be older than the rule that hides them."""
+    redaction = await redaction_of(store)
+    views = [each.view for each in found if redaction and each.view is not None]
+    samples = {job.id: job for job in await store.get([view.sample for view in views]) if job is not None}
+    return [_without_secrets(each, redaction, samples) for each in found]
+
+
+def _without_secrets(one: Known, redaction: Redaction, samples: Mapping[bytes, JobView]) -> Known:
+    view = one.view
+    if view is None or (job := samples.get(view.sample)) is None:
+        return one
+    return one._replace(view=replace(view, message=redaction.of(job).text(view.message)))
+
+
 async def named_cause(store: Store, which: CauseKey) -> Known:
     """The one cause that is meant: by its fingerprint or the beginning of it, and queue and task."""
     found = [
@@ -74,7 +91,7 @@ async def named_cause(store: Store, which: CauseKey) -> Known:
         found = []  # a beginning so short is typed by accident and fits by accident
     found = whole or found
     if len(found) == 1:
-        return found[0]
+        return (await veiled(store, found))[0]
     if found:
         shown = "; ".join(f"{each.review.cause} of {each.review.task} in {each.review.queue}" for each in found[:5])
         raise SeveralCauses(

@@ -15,7 +15,7 @@ from limpet.core.jobs.view import Entry, JobView
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.record import moment
-from limpet.ops.causes import Key, known_causes
+from limpet.ops.causes import Key, known_causes, veiled
 from limpet.ops.events import pages_back
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
@@ -117,10 +117,11 @@ async def decisions(
             cursor = page[0].seq
             break
     await _look_up(store, reader.found)
-    known = {each.key: CauseRecord.of(*each, now_ms) for each in await known_causes(store, queue)}
     by_cause: dict[Key, list[_Decision]] = {}
     for one in reader.found:
         by_cause.setdefault(one.key, []).append(one)
+    told = [each for each in await known_causes(store, queue) if each.key in by_cause]
+    known = {each.key: CauseRecord.of(*each, now_ms) for each in await veiled(store, told)}
     causes = tuple(_cause(key, found, known.get(key)) for key, found in by_cause.items())
     since = moment(since_ms) if since_ms else None
     return DecisionLog(since=since, until=moment(now_ms), causes=causes, cursor=cursor)

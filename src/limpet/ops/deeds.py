@@ -10,6 +10,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView
 from limpet.core.operations.operation import Chunk, Operation, new_job_id
+from limpet.core.redaction.redaction import Redaction
 from limpet.ops.causes import facts_of
 from limpet.ops.edits import Edit
 from limpet.ops.rerun import FINAL, Rerun
@@ -157,11 +158,11 @@ class Retrying(_Plain):
         return self.wanted
 
     async def check(self, ids: Sequence[bytes]) -> object:
-        return await self.retry.edit.check(self.store, ids) if self.retry.edit else None
+        return await self.retry.edit.check(self.store, ids, self.retry.redaction) if self.retry.edit else None
 
     def facts(self, view: JobView) -> Mapping[str, Any]:
         causes = facts_of(view) if view.state is State.dead else {}
-        return causes | self.retry.edit.changes(view) if self.retry.edit else causes
+        return causes | self.retry.edit.changes(view, self.retry.redaction) if self.retry.edit else causes
 
     def begin(self, chunk: Chunk) -> None:
         self.retry.refused.clear()
@@ -221,8 +222,8 @@ class Rerunning(_Plain):
         return {id_text(id): self.rerun.holders.get(id_text(id), "") for id in ids}
 
 
-def deed_of(store: Store, operation: Operation, asked_ms: int | None = None) -> Deed:
-    """What the operation does."""
+def deed_of(store: Store, operation: Operation, redaction: Redaction, asked_ms: int | None = None) -> Deed:
+    """What the operation does; `redaction` is what the audit log does not keep of it."""
     how = operation.how
     if operation.verb == "cancel":
         return Cancelling(store, asked_ms, operation.reason, how.force)
@@ -232,7 +233,6 @@ def deed_of(store: Store, operation: Operation, asked_ms: int | None = None) -> 
         edit = Edit(how.args, how.patch)
         ended_ms = operation.began_ms + 1  # what dies later was brought back, by this operation or another
         who = operation.actor, operation.reason
-        return Retrying(
-            store, asked_ms, Retry(store, *who, edit, how.delay_ms, how.forget, asked_ms, before_ms=ended_ms)
-        )
+        retry = Retry(store, *who, edit, redaction, how.delay_ms, how.forget, asked_ms, before_ms=ended_ms)
+        return Retrying(store, asked_ms, retry)
     return Rerunning(store, asked_ms, Rerun(store, how.unique, operation.began_ms, asked_ms), operation)

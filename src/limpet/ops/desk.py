@@ -17,7 +17,7 @@ from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import Duration, instant_ms, to_ms
 from limpet.core.text.storable import REASON_CHARS, checked_text
 from limpet.ops.bulk import Decision
-from limpet.ops.causes import MOST_CAUSES, Known, hours_of, known_causes, named_cause
+from limpet.ops.causes import MOST_CAUSES, Known, hours_of, known_causes, named_cause, veiled
 from limpet.ops.decisions import decisions
 from limpet.stores.base import Store
 
@@ -69,10 +69,10 @@ class Desk:
                 and (assignee is None or record.assignee == assignee)
                 and instant_ms(record.last_at) >= since_ms
             ):
-                found.append((each, record))
-        found = found[:limit]
-        counted = await hours_of(self.store, [each.key for each, _ in found], now_ms) if hours and found else {}
-        return [CauseRecord.of(*each, now_ms, counted[each.key]) if counted else record for each, record in found]
+                found.append(each)
+        found = await veiled(self.store, found[:limit])
+        counted = await hours_of(self.store, [each.key for each in found], now_ms) if hours and found else {}
+        return [CauseRecord.of(*each, now_ms, counted.get(each.key)) for each in found]
 
     async def cause(self, which: Named) -> CauseRecord:
         """One cause, with its deaths by the hour."""

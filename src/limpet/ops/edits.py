@@ -12,6 +12,8 @@ from limpet.core.errors import InvalidArguments, InvalidOption
 from limpet.core.flows.refs import REF, REFS
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.view import JobView
+from limpet.core.redaction.redaction import Redaction
+from limpet.core.redaction.rule import MASK, holds_mask
 from limpet.core.tasks.codec import MAX_BYTES, too_large
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.schema import Schema, fault_in, names_of
@@ -38,21 +40,25 @@ class Edit:
             return view
         return replace(view, args=encoded({**_args(view), **(self.patch or {})} if self.args is None else self.args))
 
-    def changes(self, view: JobView) -> dict[str, object]:
-        """For the audit log: the arguments that change, as they were and as they are to be."""
+    def changes(self, view: JobView, redaction: Redaction) -> dict[str, object]:
+        """For the audit log: the arguments that change, as they were and as they are to be, without hidden ones."""
         before, after = _args(view), _args(self.of(view))
         names = [name for name in {**before, **after} if name not in before or before[name] != after.get(name, before)]
+        if redaction:
+            old, new = redaction.of(view), redaction.of(self.of(view))
+            before, after = new.value(_args(old.view)), old.value(_args(new.view))
         return {
             "before": {name: before[name] for name in names if name in before},
             "after": {name: after[name] for name in names if name in after},
         }
 
-    async def check(self, store: Store, ids: Sequence[bytes]) -> tuple[str, ...]:
+    async def check(self, store: Store, ids: Sequence[bytes], redaction: Redaction) -> tuple[str, ...]:
         """Refuse the edit if one of these jobs could not take it; answers what could not be checked, in words.
 
         All are looked at before the first is touched. Of arguments that stay as they are only the names are looked at:
         a task may take more than its schema says, such as "5" for 5.
         """
+        refuse_masks(self.patch if self.args is None else self.args)
         declared = {task.name: task for task in await declared_tasks(store)}
         unknown: set[str] = set()
         for start in range(0, len(ids), PAGE):
@@ -62,10 +68,10 @@ class Edit:
                 task = declared.get(view.lane.task)
                 if task is None:
                     unknown.add(view.lane.task)
-                self._refuse_unfit(view, task)
+                self._refuse_unfit(view, task, redaction)
         return tuple(f"the arguments of {name} are not checked: no worker has published it" for name in sorted(unknown))
 
-    def _refuse_unfit(self, view: JobView, task: Declaration | None) -> None:
+    def _refuse_unfit(self, view: JobView, task: Declaration | None, redaction: Redaction) -> None:
         edited = self.of(view)
         most = MAX_BYTES if task is None else task.max_payload_bytes
         if len(edited.args) > most:
@@ -75,8 +81,19 @@ class Edit:
         fault = fault_in(_args(edited), schema, open_at=_is_ref)
         if fault is not None:
             raise InvalidArguments(
-                f"{view.lane.task} cannot take these arguments (job {id_text(view.id)}): {fault}",
+                f"{view.lane.task} cannot take these arguments (job {id_text(view.id)}): "
+                f"{redaction.of(edited).text(fault)}",
                 fix="nothing was changed; correct the arguments",
+            )
+
+
+def refuse_masks(args: Mapping[str, Any] | None, what: str = "the argument") -> None:
+    """Refuse what was shown with a mask and comes back: it would be stored in the place of the hidden value."""
+    for name, value in (args or {}).items():
+        if holds_mask({name: value}):
+            raise InvalidArguments(
+                f"{what} {name!r} holds {MASK!r}, which stands for a hidden value and is none",
+                fix=f"leave {name!r} out of a patch to keep what it is, or write the whole value",
             )
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from limpet.core.jobs.view import Entry
 from limpet.core.records.log import AuditRecord, EventRecord, JobHistory
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.text.event_text import facts_of
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
@@ -53,7 +54,7 @@ def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] 
     return (not kinds or entry.kind.startswith(kinds)) and (gates is None or facts_of(entry).get("key") in gates)
 
 
-async def history(store: Store, id: bytes) -> JobHistory:
+async def history(store: Store, id: bytes, redaction: Redaction) -> JobHistory:
     """What the logs say of one job; logs have no index of jobs, so their newest pages are looked at."""
     complete, found = True, dict[Log, list[Entry]]()
     for log in LOGS:
@@ -65,7 +66,7 @@ async def history(store: Store, id: bytes) -> JobHistory:
             found[log] = [entry for entry in page if entry.job == id] + found[log]
             pages += 1
     return JobHistory(
-        audit=tuple(map(AuditRecord.of, found["audit"])),
+        audit=tuple(AuditRecord.of(entry, redaction) for entry in found["audit"]),
         events=tuple(map(EventRecord.of, found["event"])),
         complete=complete,
     )

@@ -18,6 +18,7 @@ from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord
 from limpet.core.records.job import JobRecord
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE, SHORTEST_SUFFIX, key_holders, resolve, walk
 from limpet.stores.asking import refuse_draining
 from limpet.stores.base import RetryRequest, Store
@@ -76,7 +77,7 @@ class Flows:
 
     async def detail(self, text: str) -> FlowDetail:
         """One flow with all its nodes, by what `resolve` takes."""
-        return FlowDetail.whole(await self.graph(await self.resolve(text)))
+        return await self.status(await self.resolve(text))
 
     async def line(self, id: bytes) -> FlowLine:
         """One flow as a line: no more is read of it than that needs."""
@@ -135,6 +136,10 @@ class Flows:
             before = page[-1].id
         return found
 
+    async def status(self, id: bytes) -> FlowDetail:
+        """The flow with all its nodes, as it may be shown."""
+        return FlowDetail.whole(await self.graph(id), await redaction_of(self.store))
+
     async def graph(self, id: bytes) -> FlowGraph:
         """All stored jobs of the flow, put together."""
         views = await self._views(id)
@@ -176,7 +181,7 @@ class Flows:
         graph = await self.graph(id)
         live = await self._views(id, LIVE)
         if dry_run:
-            return BulkReport("cancel", len(live), _shown(live), dry_run=True)
+            return BulkReport("cancel", len(live), await self._samples(live), dry_run=True)
         answers: dict[bytes, str] = {}
         left = live
         for _ in range(_ROUNDS):
@@ -195,7 +200,7 @@ class Flows:
         counted = Counter(word for word in answers.values() if word != "finished")  # it was quicker
         await self._log("flow.cancel", graph, reason, force=force, answers=dict(counted))
         done = counted["cancelled"] + counted["cancelling"]
-        return BulkReport("cancel", counted.total(), _shown(live), False, done, dict(counted))
+        return BulkReport("cancel", counted.total(), await self._samples(live), False, done, dict(counted))
 
     async def retry(
         self,
@@ -214,7 +219,7 @@ class Flows:
             return await self._rerun(graph, from_, reason, force=force, dry_run=dry_run)
         dead = [node.view for node in graph.nodes if node.view.state is State.dead]
         if dry_run:
-            return BulkReport("retry", len(dead), _shown(dead), dry_run=True)
+            return BulkReport("retry", len(dead), await self._samples(dead), dry_run=True)
         answers: Counter[str] = Counter()
         refused: list[bytes] = []
         for start in range(0, len(dead), PAGE):
@@ -227,7 +232,8 @@ class Flows:
                 progress(start + len(ids), len(dead))
         await self._log("flow.retry", graph, reason, answers=dict(answers))
         holders = await key_holders(self.store, refused)
-        return BulkReport("retry", len(dead), _shown(dead), False, answers["retried"], dict(answers), holders)
+        samples = await self._samples(dead)
+        return BulkReport("retry", len(dead), samples, False, answers["retried"], dict(answers), holders)
 
     async def _rerun(
         self, graph: FlowGraph, from_: Sequence[str], reason: str, *, force: bool, dry_run: bool
@@ -241,7 +247,7 @@ class Flows:
         await refuse_draining(self.store, *(node.view.lane for node in again))
         await self._refuse_held(again)
         if dry_run:
-            return BulkReport("run again", len(again), _shown(views), dry_run=True)
+            return BulkReport("run again", len(again), await self._samples(views), dry_run=True)
         words = reason or f"run again from {', '.join(from_)}"
         await self._stop(views, words, force=force)
         maker, now_ms = IdMaker(), self._asked_ms or time.time_ns() // 1_000_000
@@ -250,14 +256,15 @@ class Flows:
         # What has died is replaced: left among the dead letters it would be run once more beside its copy.
         dead = [view for view in views if view.state is State.dead]
         await self.store.discard([view.id for view in dead], now_ms=self._asked_ms)
+        redaction = await redaction_of(self.store)
+        shown = {node.name: redaction.job(node.view) for node in again if node.view.state is State.dead}
         replaced = {
-            node.name: {"id": id_text(node.view.id), "error": f"{node.view.error_type}: {node.view.reason}"}
-            for node in again
-            if node.view.state is State.dead
+            name: {"id": id_text(view.id), "error": f"{view.error_type}: {view.reason}"} for name, view in shown.items()
         }
         await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
         answers = Counter("existing" if each.existing else "enqueued" for each in stored)
-        return BulkReport("run again", len(again), _shown(views), False, answers["enqueued"], dict(answers))
+        samples = await self._samples(views)
+        return BulkReport("run again", len(again), samples, False, answers["enqueued"], dict(answers))
 
     async def _refuse_orphans(self, graph: FlowGraph, again: Sequence[FlowNode]) -> None:
         """Copies of nodes whose parents are stored no more could not be enqueued: nothing is stopped for those."""
@@ -285,6 +292,10 @@ class Flows:
         for start in range(0, len(live), PAGE):
             await self.store.cancel(live[start : start + PAGE], reason, force=force, now_ms=self._asked_ms)
 
+    async def _samples(self, views: Sequence[JobView]) -> tuple[JobRecord, ...]:
+        redaction = await redaction_of(self.store)
+        return tuple(JobRecord.of(redaction.job(view)) for view in views[:_SAMPLES])
+
     async def _log(self, kind: str, graph: FlowGraph, reason: str, **data: object) -> None:
         facts = {
             "flow": id_text(graph.id),
@@ -292,10 +303,6 @@ class Flows:
             **{name: value for name, value in data.items() if value},
         }
         await self.store.append([Decision(kind, self.actor, reason, facts).entry(self._asked_ms)])
-
-
-def _shown(views: Sequence[JobView]) -> tuple[JobRecord, ...]:
-    return tuple(map(JobRecord.of, views[:_SAMPLES]))
 
 
 def _not_found(id: bytes) -> FlowNotFound:

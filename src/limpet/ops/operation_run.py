@@ -15,12 +15,15 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Entry, JobView, Term
 from limpet.core.operations.operation import LEASE_MS, PROBLEMS, Chunk, Operation, Problem
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.text.storable import storable
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.deeds import Deed, deed_of
 from limpet.ops.operation_shelf import Kept, Shelf
 from limpet.ops.query import parse_query
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE, exact, guarded
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
 
 LOOK_MS: Final = 200  # how often jobs that were brought back are looked at while it waits for them
@@ -56,7 +59,8 @@ class OperationRun:
         self._clock = clock
         self._sleep = sleep  # None: until the time is over or the process stops
         self._stop = asyncio.Event()
-        self._deed: Deed = deed_of(store, kept.operation, self._asked_ms)
+        self._redaction = Redaction()  # read when it begins
+        self._deed: Deed = deed_of(store, kept.operation, self._redaction, self._asked_ms)
         self._wrote_ms = 0
 
     @property
@@ -91,6 +95,8 @@ class OperationRun:
         """
         self._stop = stop
         try:
+            self._redaction = await redaction_of(self.store)
+            self._deed = deed_of(self.store, self.operation, self._redaction, self._asked_ms)
             if self.operation.chunk is not None:
                 await self._finish(self.operation.chunk, resumed=True)
             while self.operation.state == "running" and not stop.is_set():
@@ -195,8 +201,10 @@ class OperationRun:
             cursor=one.cursor or None,
             newest_first=not self._deed.oldest_first,
         )
-        page = await self.store.find(query, now_ms=one.began_ms)
-        return Found([view for view in page.jobs if exact(view, query)], {}, page.cursor or "")
+        shown = ShownJobs(self._redaction, query)
+        page = await self.store.find(shown.query, now_ms=one.began_ms)
+        views = [view for view in page.jobs if exact(view, query) and shown.match(view)]
+        return Found(views, {}, page.cursor or "")
 
     async def _named(self, one: Operation, most: int) -> Found:
         at = int(one.cursor or 0)

@@ -27,11 +27,13 @@ from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.deeds import deed_of
-from limpet.ops.edits import Edit, encoded
+from limpet.ops.edits import Edit, encoded, refuse_masks
 from limpet.ops.operation_run import LOOK_MS, OperationRun, Sleep
 from limpet.ops.operation_shelf import Kept, Shelf
 from limpet.ops.query import query_text
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import Which, chosen, definite, guarded, named_ids, refuse_unknown_steps
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
 
 MOST_NAMED: Final = 1_000  # jobs that are named one by one; more are found by a query
@@ -78,17 +80,18 @@ class Operations:
     async def preview(self, verb: str, which: Which, **options: Any) -> BulkReport:
         """What `start` would act on: how many jobs, and three of them."""
         operation = await self._made(verb, which, "", None, options)
-        deed = deed_of(self.store, operation, self._asked_ms)
+        redaction = await redaction_of(self.store)
+        deed = deed_of(self.store, operation, redaction, self._asked_ms)
         which = definite(which, verb) if isinstance(which, str) else which
-        ids, samples = await chosen(self.store, which, deed.states(which), verb, now_ms=self._asked_ms)
+        ids, samples = await chosen(self.store, which, deed.states(which), verb, redaction, now_ms=self._asked_ms)
         await deed.check(ids)
         edit = Edit(operation.how.args, operation.how.patch)
         return BulkReport(
             verb,
             len(ids),
-            tuple(JobRecord.of(edit.of(view)) for view in samples),
+            tuple(JobRecord.of(redaction.job(edit.of(view))) for view in samples),
             dry_run=True,
-            edits=tuple(map(edit.changes, samples)) if edit else (),
+            edits=tuple(edit.changes(view, redaction) for view in samples) if edit else (),
         )
 
     async def list(self, *, finished: bool = True, limit: int = 50) -> tuple[OperationRecord, ...]:
@@ -191,7 +194,9 @@ class Operations:
         )
         if isinstance(which, str | Query):
             query = definite(which, verb) if isinstance(which, str) else replace(which, cursor=None)
-            guarded(query, deed_of(self.store, operation).states(query), verb)
+            redaction = await redaction_of(self.store)
+            guarded(query, deed_of(self.store, operation, redaction).states(query), verb)
+            ShownJobs(redaction, query)  # which refuses a question about what is hidden
             return replace(operation, query=which if isinstance(which, str) else query_text(query))
         if len(which) > MOST_NAMED:
             raise InvalidOption(
@@ -262,6 +267,7 @@ def checked_how(verb: str, options: Mapping[str, Any]) -> How:
 def _check_edit(args: Mapping[str, Any] | None, patch: Mapping[str, Any] | None) -> None:
     Edit(args, patch)
     for given in (args, patch):
+        refuse_masks(given)
         if given is not None and len(raw := encoded(given)) > MAX_BYTES:
             raise too_large(len(raw), MAX_BYTES, "the arguments", "store it elsewhere and pass where it is")
 

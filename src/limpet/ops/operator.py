@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import (
     Entry,
     Inspection,
+    JobView,
     Query,
     QueueView,
 )
@@ -37,6 +38,7 @@ from limpet.core.records.queue import (
 )
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
+from limpet.core.redaction.redaction import Redaction, Veil
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.storable import checked_text
 from limpet.ops import hooks
@@ -65,11 +67,13 @@ from limpet.ops.names import UnknownName, unknown_gate_note
 from limpet.ops.operations import Operations
 from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.redaction import Redactions, redaction_of
 from limpet.ops.repair import repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import clear_retention, retention, set_retention
 from limpet.ops.retry import DEAD, Retry, retried_states
 from limpet.ops.select import Which, chosen, guarded, key_holders, not_stored, refuse_unknown_steps, resolve
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.ops.tokens import Tokens
 from limpet.ops.weights import set_weight, weights
@@ -93,6 +97,7 @@ class Operator:
         self.gates = Gates(store, self.actor, clock)
         self.tokens = Tokens(store, self.actor, clock)
         self.desk = Desk(store, self.actor, clock)
+        self.redaction = Redactions(store, self.actor, clock)
         self.operations = Operations(store, self.actor, clock)
 
     @property
@@ -110,7 +115,8 @@ class Operator:
         """One page of jobs."""
         if isinstance(query, str):
             query = parse_query(query, limit=limit, cursor=cursor)
-        return JobPage.of(await self.store.find(query, now_ms=self._asked_ms))
+        redaction = await redaction_of(self.store)
+        return JobPage.of(await ShownJobs(redaction, query).page(self.store, self._asked_ms), redaction)
 
     async def dead(self, query: str = "", *, limit: int = 50, cursor: str | None = None) -> JobPage:
         """One page of dead jobs; a query for another state is refused."""
@@ -122,8 +128,8 @@ class Operator:
 
     async def job(self, id: str | bytes) -> JobDetail:
         """Everything about one job."""
-        found = await self._inspection(id)
-        return JobDetail.whole(found.view, found.attempts)
+        veil, found = await self._inspection(id)
+        return JobDetail.whole(veil.view, found.attempts)
 
     async def wait(self, id: str | bytes, timeout_s: float) -> None:
         """Return when the job has finished or is gone, or when the time is over."""
@@ -134,22 +140,23 @@ class Operator:
     async def history(self, id: str | bytes) -> JobHistory:
         """What the audit log and the event log say of the job, which may be gone."""
         raw = id if isinstance(id, bytes) else await self.resolve(id)
-        found = await history(self.store, raw)
+        found = await history(self.store, raw, await redaction_of(self.store))
         if not (found.audit or found.events) and await self.store.get([raw]) == [None]:
             raise not_stored(raw)
         return found
 
-    async def _inspection(self, id: str | bytes) -> Inspection:
+    async def _inspection(self, id: str | bytes) -> tuple[Veil, Inspection]:
+        """A job as it may be shown, and what hides its secrets."""
         raw = id if isinstance(id, bytes) else await self.resolve(id)
         found = await self.store.inspect(raw, now_ms=self._asked_ms)
         if found is None:
             raise not_stored(raw)
-        return found
+        return (await redaction_of(self.store)).inspection(found)
 
     async def explain(self, id: str | bytes) -> Explanation:
         """Why the job is not running, or what became of it."""
-        found = await self._inspection(id)
-        return explain(
+        veil, found = await self._inspection(id)
+        said = explain(
             found,
             now_ms=self.now_ms(),
             attempts=found.attempts,
@@ -157,6 +164,7 @@ class Operator:
             urgent=await more_urgent(self.store, found.view),
             executor=await executor_of(self.store, found.view),
         )
+        return said.without(veil.secrets)
 
     async def causes(self, queue: str | None = None, *, limit: int = 50, since_ms: int = 0) -> list[CauseRecord]:
         """Dead jobs grouped by what killed them; with `since_ms` only causes that killed one since then."""
@@ -269,7 +277,8 @@ class Operator:
             found = await latest(self.store, limit, log="audit", since_ms=since_ms)
         else:
             found = await self.store.read("audit", after, limit)
-        return [AuditRecord.of(entry) for entry in found]
+        redaction = await redaction_of(self.store)
+        return [AuditRecord.of(entry, redaction) for entry in found]
 
     async def doctor(self) -> list[FindingRecord]:
         """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
@@ -325,8 +334,10 @@ class Operator:
         which = parse_query(which) if isinstance(which, str) else which
         if forget and not isinstance(which, Query):
             await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
-        retry = Retry(self.store, self.actor, reason, edit, delay_ms, tuple(forget), self._asked_ms)
-        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
+        redaction = await redaction_of(self.store)
+        retry = Retry(self.store, self.actor, reason, edit, redaction, delay_ms, tuple(forget), self._asked_ms)
+        said = redaction.all.facts({"args": args, "patch": patch})
+        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, forget=forget, **said)
         report = await self._bulk(
             decision,
             which,
@@ -403,14 +414,16 @@ class Operator:
         oldest_first: bool = False,
     ) -> BulkReport:
         verb = decision.kind.partition(".")[2]
-        ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        redaction = await redaction_of(self.store)
+        ids, samples = await chosen(self.store, which, states, verb, redaction, now_ms=self._asked_ms)
         if oldest_first:
             ids.sort()
-        report = BulkReport(verb, len(ids), tuple(map(JobRecord.of, samples)), dry_run=dry_run)
+        report = BulkReport(verb, len(ids), _records(samples, redaction), dry_run=dry_run)
         if edit:
-            notes = await edit.check(self.store, ids)
-            edited = tuple(JobRecord.of(edit.of(view)) for view in samples)
-            report = replace(report, samples=edited, edits=tuple(map(edit.changes, samples)), notes=notes)
+            notes = await edit.check(self.store, ids, redaction)
+            edited = _records(map(edit.of, samples), redaction)
+            edits = tuple(edit.changes(view, redaction) for view in samples)
+            report = replace(report, samples=edited, edits=edits, notes=notes)
         if dry_run:
             return report
         done, answers = await run_bulk(
@@ -520,6 +533,10 @@ class Operator:
     async def reset(self, breaker: str, *, reason: str = "") -> ChangeRecord:
         """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
         return _changed([await self.gates.reset(breaker, reason=reason)], "closed")
+
+
+def _records(views: Iterable[JobView], redaction: Redaction) -> tuple[JobRecord, ...]:
+    return tuple(JobRecord.of(redaction.job(view)) for view in views)
 
 
 def _named(found: Sequence[R], field: str, name: str, error: type[UsageError] = UnknownName) -> R:

@@ -11,6 +11,7 @@ from limpet.core.flows.steps import SLEEP, waits_of
 from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView, Query
+from limpet.core.redaction.redaction import Redaction
 from limpet.ops.causes import facts_of
 from limpet.ops.edits import Edit
 from limpet.ops.select import Which
@@ -33,6 +34,7 @@ class Retry:
     actor: str
     reason: str
     edit: Edit
+    redaction: Redaction
     delay_ms: int = 0
     forget: tuple[str, ...] = ()
     asked_ms: int | None = None
@@ -69,7 +71,7 @@ class Retry:
     async def _edited(self, ids: Sequence[bytes], found: Sequence[JobView]) -> Sequence[str]:
         words = dict.fromkeys(ids, "gone")
         for view in found:
-            self._facts[view.id] = self._facts.get(view.id, {}) | self.edit.changes(view)
+            self._facts[view.id] = self._facts.get(view.id, {}) | self.edit.changes(view, self.redaction)
             request = self._request((view.id,), self.edit.of(view).args)
             (words[view.id],) = await self.store.retry(request, now_ms=self.asked_ms)
         return list(words.values())

@@ -12,8 +12,10 @@ from limpet.core.flows.steps import KIND
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.state import LIVE, State
 from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.query import InvalidQuery, looks_like_query, parse_query, query_text
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
@@ -104,16 +106,23 @@ def guarded(query: Query, allowed: frozenset[State], verb: str) -> Query:
 
 
 async def chosen(
-    store: Store, which: Which, allowed: frozenset[State], verb: str, *, now_ms: int | None = None
+    store: Store,
+    which: Which,
+    allowed: frozenset[State],
+    verb: str,
+    redaction: Redaction,
+    *,
+    now_ms: int | None = None,
 ) -> tuple[list[bytes], list[JobView]]:
-    """The ids that `which` means now, and three of the jobs to show."""
+    """The ids that `which` means now, and three of the jobs to show; a query means what is shown of jobs."""
     if isinstance(which, str):
         which = definite(which, verb)
     if isinstance(which, Query):
-        query = guarded(which, allowed, verb)
+        shown = ShownJobs(redaction, guarded(which, allowed, verb))
         ids: list[bytes] = []
         samples: list[JobView] = []
-        async for page in walk(store, query, now_ms=now_ms):
+        async for found in walk(store, shown.query, now_ms=now_ms):
+            page = list(filter(shown.match, found))
             samples.extend(page[: 3 - len(samples)])
             ids.extend(view.id for view in page)
         return ids, samples

@@ -26,15 +26,18 @@ from limpet.core.jobs.lease import Signal
 from limpet.core.jobs.state import FINISHED, LIVE, State
 from limpet.core.jobs.view import JobView, Query, Term
 from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
+from limpet.core.redaction.redaction import Shown
 from limpet.core.text.storable import checked_text, is_storable, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.query import parse_query
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE, resolve, view_of, walk
+from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import SignalAnswer, Store
 
 LOOKED_AT: Final = 10_000  # jobs that one page of approvals looks at: an index of them would cost every suspension
 
-_Asked = tuple[JobView, Asking, int]  # a job, what it asks, and until when
+_Asked = tuple[Shown, Asking, int]  # a job, what it asks, and until when
 
 
 class SeveralJobs(UsageError):
@@ -80,11 +83,13 @@ class Waits:
 
     async def approvals(self, query: Query) -> ApprovalPage:
         """What jobs that match ask people now; a page holds about as many as asked for."""
-        query = replace(query, states=frozenset({State.scheduled}))
+        redaction = await redaction_of(self.store)
+        shown = ShownJobs(redaction, replace(query, states=frozenset({State.scheduled})))
+        query = shown.query
         wanted, found, seen = query.limit, list[_Asked](), 0
         while True:
             page = await self.store.find(replace(query, limit=PAGE), now_ms=self._asked_ms)
-            found += [asked for view in page.jobs for asked in _asked(view)]
+            found += [asked for view in page.jobs if shown.match(view) for asked in _asked(redaction.job(view))]
             seen += len(page.jobs)
             if page.cursor is None or len(found) >= wanted or seen >= LOOKED_AT:
                 found.sort(key=lambda asked: (asked[2], asked[0].id))
@@ -139,7 +144,8 @@ class Waits:
         asking = _meant(view, name)
         decision = Approval(approved, storable(self.actor), storable(comment))
         said = await self._send(view.id, asking.event, encode_value(decision))
-        facts: dict[str, object] = {"name": asking.name, "question": asking.question}
+        question = (await redaction_of(self.store)).of(view).text(asking.question)
+        facts: dict[str, object] = {"name": asking.name, "question": question}
         await self._log("job.approve" if approved else "job.reject", said, facts, decision.comment)
         return said
 
@@ -213,6 +219,6 @@ def _meant(view: JobView, name: str | None) -> Asking:
     )
 
 
-def _asked(view: JobView) -> list[_Asked]:
+def _asked(view: Shown) -> list[_Asked]:
     waits = [waiting for waiting in waits_of(view.notes, view.due_at_ms) if waiting.event.startswith(APPROVAL)]
     return [(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]

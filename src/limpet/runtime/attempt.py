@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol
 from limpet.core.endings.verdict import Classifier
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
+from limpet.core.redaction.secrets import Secrets
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.context import JobChannel, JobContext
 from limpet.runtime.step import Calls
@@ -47,6 +48,7 @@ class Attempt:
         "_channel",
         "_context",
         "_overdue",
+        "_secrets",
         "_timer",
         "calls",
         "cause",
@@ -114,6 +116,7 @@ class Attempt:
         self._channel = channel
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._secrets: tuple[int, Secrets] | None = None  # after how many steps, and which
         self._overdue = False  # out of time, and its handler has not been told
 
     @property
@@ -122,6 +125,17 @@ class Attempt:
         if self._context is None:
             self._context = JobContext(self, self._channel, self.loop)
         return self._context
+
+    def hide(self, text: str) -> str:
+        """A text of the handler's, an error or a line, without the secrets of its job: it is stored and logged so."""
+        hidden = self.spec.hidden
+        if not hidden:
+            return text
+        steps = {} if self.steps is None else self.steps.records
+        if self._secrets is None or self._secrets[0] != len(steps):
+            notes = [record.note(name) for name, record in steps.items()]
+            self._secrets = len(steps), hidden.given(self.job, notes)
+        return self._secrets[1].out_of(text)
 
     @property
     def bill(self) -> Bill | None:

@@ -28,7 +28,7 @@ from limpet.core.limits.unit import Amounts
 from limpet.core.tasks.codec import decode_json, encode_checkpoint
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.foreign_words import CONTEXT, answers
-from limpet.core.text.storable import storable
+from limpet.core.text.storable import spoken, storable
 from limpet.runtime.current import current
 from limpet.runtime.log import job_log
 from limpet.runtime.step import Step, StepCall, step_key
@@ -298,7 +298,7 @@ class JobContext:
 
         It is stored before the attempt ends, too. `await handle.status()` and `handle.watch()` show it.
         """
-        body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
+        body = msgspec.json.encode({"done": done, "total": total, "message": self._kept(message, MAX_MESSAGE_CHARS)})
         self._channel.note(self._attempt.job, Note("progress", "", body))
 
     def spent(self, **amounts: Unpack[Amounts]) -> None:
@@ -335,8 +335,12 @@ class JobContext:
         if self._lines >= MAX_LINES:
             return
         self._lines += 1
-        body = msgspec.json.encode(storable(line, MAX_LINE_CHARS))
+        body = msgspec.json.encode(self._kept(line, MAX_LINE_CHARS))
         self._channel.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
+
+    def _kept(self, text: object, most: int) -> str:
+        """What people will read, without the job's secrets; those first, since a part of one is harder to find."""
+        return storable(self._attempt.hide(spoken(text)), most)
 
     def _lost(self, fix: str) -> LeaseLost:
         return LeaseLost(f"job {self.id} is no longer leased to this worker", fix=fix)

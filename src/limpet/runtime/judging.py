@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from limpet.core.endings.classify import outcome_of
 from limpet.core.endings.decide import decide, unjudgeable
-from limpet.core.endings.failure import failure_of
+from limpet.core.endings.failure import failure_of, fingerprint
 from limpet.core.endings.outcome import (
     CancelledByRequest,
     Crashed,
@@ -27,7 +27,7 @@ from limpet.core.endings.outcome import (
     Unfit,
 )
 from limpet.core.endings.refusal import code_needed, for_any_code
-from limpet.core.endings.transition import Bury, Transition
+from limpet.core.endings.transition import Bury, Failure, Transition
 from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import NotSerialisable, PayloadTooLarge
 from limpet.runtime.attempt import Attempt
@@ -86,6 +86,20 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
         ):
             return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(late, "timeout"))
     return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
+
+
+def without_secrets(attempt: Attempt, outcome: Outcome, error: BaseException) -> Outcome:
+    """The outcome as it is stored and logged: no text of it holds a secret of its job, not even as a hash."""
+    if not attempt.spec.hidden:
+        return outcome
+    texts = {name: getattr(outcome, name, None) for name in ("reason", "message")}
+    changed: dict[str, object] = {name: attempt.hide(text) for name, text in texts.items() if text}
+    failure: Failure | None = getattr(outcome, "failure", None)
+    if failure is not None:
+        message, told = attempt.hide(failure.message), attempt.hide(failure.traceback)
+        cause = failure.cause if message == failure.message else fingerprint(error, failure.type, message)
+        changed["failure"] = replace(failure, message=message, traceback=told, cause=cause)
+    return replace(outcome, **changed)
 
 
 def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:

@@ -20,6 +20,7 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Claimed
 from limpet.core.text.log_line import quoted
 from limpet.core.text.storable import spoken
+from limpet.runtime.current import current
 from limpet.runtime.log_format import SECOND, JsonLines, TextLines, encoded, iso
 
 FLUSH_S: Final = 0.1  # a success is told no later, and a kill -9 loses no more of them
@@ -61,10 +62,15 @@ class LogWriter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
         try:
-            self._waiting.append(self.format(record))
+            self._waiting.append(self._line(record))
         except Exception:
             self.handleError(record)
         self.flush()
+
+    def _line(self, record: logging.LogRecord) -> str:
+        """The line without the secrets of the job that says it."""
+        line, attempt = self.format(record), current.get()
+        return line if attempt is None else attempt.hide(line)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say which line could not be formatted, as a line: `log.info("%d", "x")` must not cost its handler more."""
@@ -77,7 +83,7 @@ class LogWriter(logging.Handler):
                 "args": (record.pathname, record.lineno, spoken(record.msg), spoken(sys.exc_info()[1])),
             }
             with suppress(Exception):
-                self._waiting.append(self.format(logging.makeLogRecord(told)))
+                self._waiting.append(self._line(logging.makeLogRecord(told)))
 
     def succeeded(self, job: Claimed, duration_ms: int) -> None:
         """Take the line about an attempt that succeeded."""

@@ -28,7 +28,16 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.attempt import Attempt, Cause, Escaped, end_of_copy
 from limpet.runtime.current import current
 from limpet.runtime.interruption import Interruption, Run
-from limpet.runtime.judging import TROUBLE, Abandoned, Unreadable, decided, given_up, is_exhausted, judge
+from limpet.runtime.judging import (
+    TROUBLE,
+    Abandoned,
+    Unreadable,
+    decided,
+    given_up,
+    is_exhausted,
+    judge,
+    without_secrets,
+)
 from limpet.runtime.log import job_log
 from limpet.runtime.resources import Resources
 from limpet.runtime.settings import Parts
@@ -187,7 +196,8 @@ class Pipe:
         if attempt.cause == "lease":
             return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
-            return decided(attempt, judge(attempt, error, prepared.classifiers), self._rng, error)
+            outcome = without_secrets(attempt, judge(attempt, error, prepared.classifiers), error)
+            return decided(attempt, outcome, self._rng, error)
         except TROUBLE as trouble:
             return given_up(attempt, trouble)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,7 +72,9 @@ class Steps:
             await self._caught_up(call)
             with self._under_way_now():
                 came = await step.run(self._calls, self._attempt.classifiers, lambda: self._attempt.cause is not None)
-                kept = {"error": came} if isinstance(came, KeptError) else {"value": came}
+                kept: dict[str, object] = {"value": came}
+                if isinstance(came, KeptError):
+                    kept = {"error": KeptError(came.type, self._attempt.hide(came.message))}
                 record = await self._keep(call, call.recorded(**kept))
         return step.answer(record, id_text(self._attempt.job.id))
 
@@ -99,6 +101,11 @@ class Steps:
         return msgspec.json.decode(raw, type=Approval)
 
     # -- what the attempt asks
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """What is remembered of its durable calls, those of this attempt too."""
+        return self._history.records
 
     def heard(self) -> None:
         """The handler has seen that it should stop: what it calls from now on is its cleaning up."""

@@ -12,6 +12,7 @@ from limpet.core.jobs.job import IfParentFails
 from limpet.core.jobs.state import STATES, State
 from limpet.core.records.job import JobRecord
 from limpet.core.records.record import Record, moment
+from limpet.core.redaction.redaction import Redaction
 
 
 class Line(Protocol):
@@ -83,9 +84,9 @@ class NodeRecord(Record, frozen=True, kw_only=True):
     took_s: float | None
 
     @classmethod
-    def of(cls, graph: FlowGraph, node: FlowNode) -> NodeRecord:
+    def of(cls, graph: FlowGraph, node: FlowNode, redaction: Redaction) -> NodeRecord:
         """The public face of a stored node."""
-        view, job = node.view, JobRecord.of(node.view)
+        view, job = node.view, JobRecord.of(redaction.job(node.view))
         inside = {parent.view.id: parent.name for parent in graph.parents(node)}
         started, ended = view.claimed_at_ms, view.finished_at_ms
         return cls(
@@ -115,9 +116,11 @@ class FlowDetail(FlowRecord, frozen=True, kw_only=True):
     past: tuple[NodeRecord, ...]
 
     @classmethod
-    def whole(cls, graph: FlowGraph) -> FlowDetail:
+    def whole(cls, graph: FlowGraph, redaction: Redaction) -> FlowDetail:
         """The public face of a stored flow and of its nodes."""
-        nodes, past = [tuple(NodeRecord.of(graph, node) for node in each) for each in (graph.nodes, graph.past)]
+        nodes, past = [
+            tuple(NodeRecord.of(graph, node, redaction) for node in each) for each in (graph.nodes, graph.past)
+        ]
         return cls(**_line(graph), nodes=nodes, past=past)
 
 

@@ -16,9 +16,10 @@ from limpet.core.jobs.job import IfParentFails
 from limpet.core.jobs.lease import Note
 from limpet.core.jobs.meta import asked_meta, rerun_of, schedule_of, tick_of
 from limpet.core.jobs.state import State
-from limpet.core.jobs.view import AttemptView, JobView, Page
+from limpet.core.jobs.view import AttemptView, Page
 from limpet.core.limits.spending import public_spent, spent_of
 from limpet.core.records.record import Record, content, instant, moment, seconds
+from limpet.core.redaction.redaction import Redaction, Shown
 
 
 class Progress(Record, frozen=True):
@@ -63,7 +64,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
         return ": ".join(text for text in (self.error, self.reason) if text) or None
 
     @classmethod
-    def of(cls, view: JobView) -> JobRecord:
+    def of(cls, view: Shown) -> JobRecord:
         """The public face of a stored job."""
         return JobRecord(**_line(view))
 
@@ -76,9 +77,13 @@ class JobPage(Record, frozen=True, kw_only=True):
     complete: bool
 
     @classmethod
-    def of(cls, page: Page) -> JobPage:
+    def of(cls, page: Page, redaction: Redaction) -> JobPage:
         """The public face of a page."""
-        return cls(jobs=tuple(map(JobRecord.of, page.jobs)), cursor=page.cursor, complete=page.complete)
+        return cls(
+            jobs=tuple(JobRecord.of(redaction.job(view)) for view in page.jobs),
+            cursor=page.cursor,
+            complete=page.complete,
+        )
 
 
 class EnqueuedRecord(Record, frozen=True, kw_only=True):
@@ -166,8 +171,8 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
     history: tuple[AttemptRecord, ...]  # recorded attempts, oldest first
 
     @classmethod
-    def whole(cls, view: JobView, attempts: Iterable[AttemptView] = ()) -> JobDetail:
-        """The public face of a stored job and of its recorded attempts."""
+    def whole(cls, view: Shown, attempts: Iterable[AttemptView] = ()) -> JobDetail:
+        """The public face of a stored job and of its recorded attempts, which a veil has hidden the secrets of."""
         return cls(
             **_line(view),
             held=view.held,
@@ -198,7 +203,7 @@ def note_record(note: Note) -> NoteRecord:
     return NoteRecord(kind=note.kind, name=note.name, body=content(note.body))
 
 
-def _line(view: JobView) -> dict[str, Any]:
+def _line(view: Shown) -> dict[str, Any]:
     """What is said of a job wherever one is named."""
     failed = view.state is not State.succeeded  # what failed before a job succeeded is kept with its attempts
     waits = waits_of(view.notes, view.due_at_ms) if view.state is State.scheduled else ()

@@ -9,6 +9,7 @@ from limpet.core.jobs import repair
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.view import Entry, Finding
 from limpet.core.records.record import Record, content, moment
+from limpet.core.redaction.redaction import Redaction
 from limpet.core.text.event_text import event_text, facts_of
 
 
@@ -56,8 +57,11 @@ class AuditRecord(Record, frozen=True, kw_only=True):
     data: Any
 
     @classmethod
-    def of(cls, entry: Entry) -> AuditRecord:
+    def of(cls, entry: Entry, redaction: Redaction) -> AuditRecord:
         """The public face of a line of the audit log."""
+        data = content(entry.data)
+        task = data.get("task") if isinstance(data, dict) else None
+        hidden = redaction.of_task(task) if isinstance(task, str) else redaction.all
         return cls(
             seq=entry.seq,
             at=moment(entry.at_ms),
@@ -65,7 +69,7 @@ class AuditRecord(Record, frozen=True, kw_only=True):
             actor=entry.actor,
             job=None if entry.job is None else id_text(entry.job),
             reason=entry.reason or None,
-            data=content(entry.data),
+            data=hidden.facts(data),
         )
 
 

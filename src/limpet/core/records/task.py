@@ -157,6 +157,7 @@ def _options(declared: Declaration) -> dict[str, Any]:
         "max_payload_bytes": declared.max_payload_bytes,
         "max_result_bytes": policy.max_result_bytes,
         "on_lost_lease": declared.on_lost_lease,
+        "redact": list(declared.redact),
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from limpet.core.flows.steps import Asking
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.view import JobView
 from limpet.core.records.record import Record, content, instant, moment
+from limpet.core.redaction.redaction import Shown
 
 
 class SignalRecord(Record, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ApprovalRecord(Record, frozen=True, kw_only=True):
     args: Any
 
     @classmethod
-    def of(cls, view: JobView, asking: Asking, until_ms: int) -> ApprovalRecord:
+    def of(cls, view: Shown, asking: Asking, until_ms: int) -> ApprovalRecord:
         """The public face of a question."""
         return cls(
             id=id_text(view.id),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import GenericAlias, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
 from limpet.core.errors import InvalidTask
 from limpet.core.flows.refs import ParentFailed, holds_failed
+from limpet.core.redaction.rule import literally
 from limpet.core.tasks.codec import encode_json, from_json
+from limpet.core.tasks.secret import SECRET_SCHEMA, is_secret, mentions_secret, rules_of
 
 REST: Final = "*"  # where *args lie in the stored object
+MORE: Final = "**"  # what **kwargs are called here; in the stored object they lie beside the others
 
 Kind = inspect._ParameterKind
 EMPTY: Final = inspect.Parameter.empty
@@ -48,6 +51,7 @@ class Codec:
     parts: msgspec.json.Decoder[dict[str, msgspec.Raw]]
     extra: msgspec.json.Decoder[Any]
     bytes_allowed: frozenset[str]
+    secrets: Mapping[str, tuple[str, ...]]  # parameters that hold secrets, each with the rules that hide them
     kinds: dict[str, Any]
 
     @classmethod
@@ -55,16 +59,19 @@ class Codec:
         fields: list[tuple[str, Any, Any]] = []
         names: list[str] = []
         bytes_allowed: set[str] = set()
+        secrets: dict[str, tuple[str, ...]] = {}
         extra: Any = Any
         more = False
         for parameter in parameters:
             kind = _annotation(label, parameter, fn)
             if parameter.kind is Kind.VAR_KEYWORD:
                 extra, more = kind, True
+                secrets[MORE] = rules_of("args", kind, "*")
                 continue
             name = REST if parameter.kind is Kind.VAR_POSITIONAL else parameter.name
             names.append(name)
             fields.append((f"p{len(fields)}", GenericAlias(list, (kind,)) if name == REST else kind, UNSET))
+            secrets[name] = rules_of("args", kind, literally(name))
             if mentions_bytes(kind):
                 bytes_allowed.add(name)
         rename = {f"p{index}": name for index, name in enumerate(names)}
@@ -76,8 +83,21 @@ class Codec:
             msgspec.json.Decoder(dict[str, msgspec.Raw]),
             msgspec.json.Decoder(extra, dec_hook=from_json),
             frozenset(bytes_allowed),
+            {name: rules for name, rules in secrets.items() if rules},
             {name: field[1] for name, field in zip(names, fields, strict=True)},
         )
+
+    @property
+    def described(self) -> type[msgspec.Struct]:
+        """The record as JSON Schema describes it: with the types of the values that secrets keep."""
+        fields = [(field.name, _described(field.type), UNSET) for field in msgspec.structs.fields(self.record)]
+        rename = dict(zip((name for name, _, _ in fields), self.names, strict=True))
+        closed = self.record.__struct_config__.forbid_unknown_fields
+        return msgspec.defstruct(self.record.__name__, fields, rename=rename, forbid_unknown_fields=closed)
+
+    def hides(self, name: str) -> bool:
+        """True for an argument that may hold secrets: the annotation says where, and rules hide them there."""
+        return name in self.secrets or (MORE in self.secrets and name not in self.names)
 
     def rebuilt(self, name: str, value: Any) -> Any:
         """One argument in which parents have failed: all else in it is what the annotation says."""
@@ -124,14 +144,21 @@ def _promised(kind: Any) -> Any:
     parts = get_args(kind)
     if not parts or all(_promised(part) is part for part in parts):
         return kind
+    return _with_parts(kind, [_promised(part) for part in parts if part is not ParentFailed])
+
+
+def _described(kind: Any) -> Any:
+    """The same annotation with what secrets keep in place of secrets, marked as what goes in and never comes out."""
+    if is_secret(kind):
+        return Annotated[(*get_args(kind), Any)[0], msgspec.Meta(extra_json_schema=SECRET_SCHEMA)]
+    return _with_parts(kind, map(_described, get_args(kind))) if mentions_secret(kind) else kind
+
+
+def _with_parts(kind: Any, parts: Iterable[Any]) -> Any:
+    found = tuple(parts)
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        kept = tuple(_promised(part) for part in parts if part is not ParentFailed)
-        return Union.__getitem__(kept)
-    return kind.copy_with(tuple(map(_promised, parts))) if hasattr(kind, "copy_with") else _generic(kind, parts)
-
-
-def _generic(kind: Any, parts: tuple[Any, ...]) -> Any:
-    return GenericAlias(get_origin(kind), tuple(map(_promised, parts)))
+        return Union.__getitem__(found)
+    return kind.copy_with(found) if hasattr(kind, "copy_with") else GenericAlias(get_origin(kind), found)
 
 
 def _around_failed(kind: Any, value: Any) -> Any:
@@ -162,6 +189,8 @@ def mentions_bytes(kind: Any) -> bool:
 
 def schema_of(kind: Any) -> dict[str, Any]:
     """JSON Schema of a class that msgspec does not know."""
+    if is_secret(kind):
+        return SECRET_SCHEMA
     describe = getattr(kind, "model_json_schema", None)
     # An empty schema would be taken for none.
     found: dict[str, Any] = describe() if describe is not None else {"title": getattr(kind, "__name__", "any")}

@@ -13,6 +13,7 @@ import msgspec
 from limpet.core.errors import InvalidArguments, NotSerialisable, PayloadTooLarge
 from limpet.core.flows.refs import REF, Refers, Spread, flat, placed, stored
 from limpet.core.jobs.ids import id_text
+from limpet.core.tasks.secret import Secret, is_secret, rebuilt_secret
 
 MAX_BYTES: Final = 262_144
 
@@ -25,6 +26,8 @@ def to_json(value: Any) -> Any:
     """The JSON-able form of a value that the encoder does not know (its hook)."""
     if isinstance(value, Refers):
         raise NotSerialisable(f"a {type(value).__qualname__} is not a value", fix="store its .id, or pass it to a job")
+    if isinstance(value, Secret):
+        return value.get_secret_value()
     dump = getattr(value, "model_dump", None)  # pydantic, recognised without importing it
     if dump is not None and not isinstance(value, type):
         plain = dump(mode="json")
@@ -33,7 +36,7 @@ def to_json(value: Any) -> Any:
             # Secrets are dumped as stars and excluded fields not at all: the handler would get something else.
             raise NotSerialisable(
                 f"{type(value).__qualname__} changes when it is stored and read back",
-                fix="pass plain fields; keep secrets out of jobs and look them up in the handler",
+                fix="pass plain fields, and a secret as a parameter of its own: token: limpet.Secret[str]",
             )
         return plain
     for base in (str, int, float):
@@ -47,6 +50,8 @@ def from_json(kind: Any, value: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is not None:
         return validate(value)
+    if is_secret(kind):
+        return rebuilt_secret(kind, value, from_json)
     plain = get_origin(kind) or kind
     if isinstance(plain, type):
         if isinstance(value, plain):
@@ -159,17 +164,18 @@ def _step(key: object) -> str:
     return f".{key}" if isinstance(key, str) else f"[{key!r}]"
 
 
-def looked_into(value: Any, path: str, *, allow_bytes: bool) -> list[Refers]:
+def looked_into(value: Any, path: str, *, allow_bytes: bool, allow_secrets: bool = False) -> list[Refers]:
     """Refuse what JSON would silently change inside a value; what stands for results in it, in order.
 
-    Bytes come back as text unless an annotation says bytes, NaN as null, and the keys 1 and "1" as one.
+    Bytes come back as text unless an annotation says bytes, NaN as null, and the keys 1 and "1" as one. A secret would
+    be stored where no rule hides it, unless an annotation says so.
     """
     found: list[Refers] = []
-    _look(value, path, allow_bytes, found)
+    _look(value, path, allow_bytes, allow_secrets, found)
     return found
 
 
-def _look(value: Any, path: str, allow_bytes: bool, found: list[Refers]) -> None:
+def _look(value: Any, path: str, allow_bytes: bool, allow_secrets: bool, found: list[Refers]) -> None:
     kind = type(value)
     if kind in PLAIN:
         return
@@ -187,19 +193,26 @@ def _look(value: Any, path: str, allow_bytes: bool, found: list[Refers]) -> None
             f"{path} is {kind.__qualname__}, which would come back as text",
             fix="annotate it as bytes, or use text, an id or a URL",
         )
+    if kind is Secret:
+        if allow_secrets:
+            return
+        raise NotSerialisable(
+            f"{path} is a Secret, and no annotation says so: faces would show it",
+            fix="annotate it as Secret[...], or pass .get_secret_value() and name its key in redact=[...]",
+        )
     if isinstance(value, dict):
         _refuse_lost_keys(value, path)
         for key, item in value.items():
             if type(item) not in PLAIN:
-                _look(item, path + _step(key), allow_bytes, found)
+                _look(item, path + _step(key), allow_bytes, allow_secrets, found)
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             if type(item) not in PLAIN:
-                _look(item, f"{path}[{index}]", allow_bytes, found)
+                _look(item, f"{path}[{index}]", allow_bytes, allow_secrets, found)
     else:
         for step, item in _inside(value):  # a record, whose own annotations say which of its fields are bytes
             if type(item) not in PLAIN:
-                _look(item, path + step, True, found)
+                _look(item, path + step, True, allow_secrets, found)
 
 
 def _refuse_lost_keys(value: dict[Any, Any], path: str) -> None:

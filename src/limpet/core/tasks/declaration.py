@@ -19,6 +19,7 @@ from limpet.core.limits.budget import Budget, Over
 from limpet.core.limits.limit import Breaker, DeclaredLimit
 from limpet.core.limits.period import Period
 from limpet.core.limits.unit import ONE, Cost
+from limpet.core.redaction.rule import parse_rules
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
@@ -74,6 +75,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     cost_in_code: bool = False  # a function says it, and something counts it
     max_payload_bytes: int = MAX_BYTES
     on_lost_lease: OnLostLease | None = None
+    redact: tuple[str, ...] = ()  # what no face may show of its jobs; read where a job is shown: see core/redaction
     schema: dict[str, Any] = {}
 
     @classmethod
@@ -107,6 +109,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             cost_in_code=bool(spec.ceilings) and not isinstance(spec.cost, Cost),
             max_payload_bytes=spec.max_payload_bytes,
             on_lost_lease=spec.on_lost_lease,
+            redact=tuple(dict.fromkeys(rule.text for rule in spec.own_rules)),
             schema=spec.signature.schema(),
         )
 
@@ -135,6 +138,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             on_duplicate=self.on_duplicate,
             cost=None if self.cost_in_code else Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
+            redact=parse_rules(self.redact),
         )
 
     @property

@@ -82,6 +82,7 @@ class TaskOptions(TypedDict, total=False):
     max_payload_bytes: int
     max_result_bytes: int
     steps: StepsOption
+    redact: Iterable[str]
     on_lost_lease: OnLostLease | None
 
 

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from limpet.core.errors import InvalidArguments, InvalidTask
 from limpet.core.flows.refs import REF, Given, Refers, filled, holds_failed, look_alikes, refuse_look_alikes
+from limpet.core.redaction.rule import MASK, MASK_JSON
 from limpet.core.tasks.annotation import EMPTY, REST, Codec, Kind, Parameter, mentions_bytes, resolve, schema_of
 from limpet.core.tasks.codec import (
     MAX_BYTES,
@@ -29,6 +30,7 @@ from limpet.core.tasks.codec import (
     too_large,
 )
 from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.secret import rules_of
 from limpet.core.text.foreign_words import option_of_others
 
 __all__ = ["Parameter", "Signature", "canonical", "decode_json", "refuse_look_alikes_in"]
@@ -172,7 +174,8 @@ class Signature:
         codec = self._codec
         later: dict[str, list[Refers]] = {}
         for name, value in values.items():
-            if refs := looked_into(value, name, allow_bytes=name in codec.bytes_allowed):
+            bytes_allowed, secrets_allowed = name in codec.bytes_allowed, codec.hides(name)
+            if refs := looked_into(value, name, allow_bytes=bytes_allowed, allow_secrets=secrets_allowed):
                 later[name] = refs
         if not later:
             self._measure(raw, max_bytes)
@@ -189,6 +192,11 @@ class Signature:
         if len(raw) > max_bytes:
             raise too_large(
                 len(raw), max_bytes, f"the arguments of {self.label}", "pass an id or a URL, or raise max_payload_bytes"
+            )
+        if MASK_JSON in raw:
+            raise InvalidArguments(
+                f"the arguments of {self.label} hold {MASK!r}, which a record shows in place of a hidden value",
+                fix="pass the value itself: take it from where it is kept, not from a record or a page",
             )
 
     @cached_property
@@ -282,7 +290,7 @@ class Signature:
         except Exception as error:
             raise refusal(value, "the result", error) from error
         if type(value) not in PLAIN:
-            looked_into(value, "the result", allow_bytes=self._returns_bytes)
+            looked_into(value, "the result", allow_bytes=self._returns_bytes, allow_secrets=bool(self._returns_secrets))
         if len(raw) > max_bytes:
             raise too_large(len(raw), max_bytes, "the result", "return an id or a URL of what you stored elsewhere")
         return raw
@@ -309,6 +317,22 @@ class Signature:
         return mentions_bytes(self._returns)
 
     @cached_property
+    def _returns_secrets(self) -> tuple[str, ...]:
+        """The rules that hide the secrets in what it returns."""
+        return rules_of("result", self._returns)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The rules that its annotations mean: a Secret is hidden on every face."""
+        try:
+            hidden = self._codec.secrets.values()
+        except InvalidTask as error:
+            if not isinstance(error.__cause__, NameError):
+                raise
+            return ()  # a name that is defined further down: asked again, it is known
+        return (*(rule for rules in hidden for rule in rules), *self._returns_secrets)
+
+    @cached_property
     def _result_decoder(self) -> msgspec.json.Decoder[Any] | None:
         if self._returns is Any:
             return None
@@ -321,7 +345,7 @@ class Signature:
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the stored object."""
-        record = self._codec.record
+        record = self._codec.described
         _, parts = msgspec.json.schema_components([record], schema_hook=schema_of, ref_template="#/$defs/{name}")
         schema: dict[str, Any] = parts.pop(record.__name__)
         schema["title"] = self.label

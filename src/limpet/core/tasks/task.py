@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
+from functools import cached_property
 from typing import Any, Unpack
 
 from msgspec.structs import replace
@@ -30,6 +31,8 @@ from limpet.core.jobs.unique import UniqueOption, unique_of
 from limpet.core.limits.budget import Budget
 from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.limits.unit import ONE, Cost
+from limpet.core.redaction.redaction import Hidden
+from limpet.core.redaction.rule import Rule, parse_rule, parse_rules
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import (
     TASK_OPTIONS,
@@ -58,6 +61,7 @@ from limpet.core.tasks.lane import CACHED, lane_of, new_lane
 from limpet.core.tasks.naming import checked_name, checked_names, did_you_mean
 from limpet.core.tasks.payload import Signature, refuse_look_alikes_in
 from limpet.core.tasks.queue import NO_QUEUES, Queue, queue_name
+from limpet.core.tasks.secret_keys import refuse_keys, refuse_templates
 from limpet.core.tasks.template import Template
 from limpet.core.text.foreign_words import option_of_others
 
@@ -95,6 +99,8 @@ class TaskSpec:
     queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
     aliases: tuple[str, ...] = ()  # its former names, the oldest first
     alias_of: str | None = None  # the task's name today, where this is the same task under a former one
+    redact: tuple[Rule, ...] = ()  # what no face may show of its jobs, beside the secrets of its signature
+    redact_all: tuple[Rule, ...] = ()  # and of all jobs of the app
     # Limits, then budgets: the order of their gates in a lane, in every caller.
     ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
     lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
@@ -115,11 +121,16 @@ class TaskSpec:
 
     @classmethod
     def declare(
-        cls, fn: Callable[..., Any], queues: Mapping[str, Queue] = NO_QUEUES, /, **options: Unpack[TaskOptions]
+        cls,
+        fn: Callable[..., Any],
+        queues: Mapping[str, Queue] = NO_QUEUES,
+        redact_all: tuple[Rule, ...] = (),
+        /,
+        **options: Unpack[TaskOptions],
     ) -> TaskSpec:
         """A task from a function and its options; whatever cannot work is refused here, by name.
 
-        `queues` are those that the app declares, by name.
+        `queues` are those that the app declares, by name; `redact_all` is what it hides of all its jobs.
 
         >>> def greet(name: str) -> str: return f"hello {name}"
         >>> TaskSpec.declare(greet, name="greet", queue="mail", priority="high").priority
@@ -142,7 +153,7 @@ class TaskSpec:
         usual = None if declared is None else declared.retry
         retry = Retry.of(options.get("retry", Retry() if usual is None else usual))
         limits, budgets = limits_of(options.get("limits", ()), signature)
-        return cls(
+        spec = cls(
             name=name,
             fn=fn,
             executor=executor_of(fn, options.get("executor")),
@@ -169,7 +180,13 @@ class TaskSpec:
             on_lost_lease=on_lost_lease_of(options.get("on_lost_lease")),
             queues=queues,
             aliases=aliases_of(options.get("aliases", ()), name),
+            redact=parse_rules(options.get("redact", ())),
+            redact_all=redact_all,
         )
+        templates = [*spec.templates.values(), *(one.template for one in spec.ceilings)]
+        templates += [spec.breaker.template] if spec.breaker is not None and spec.breaker.template is not None else []
+        refuse_templates(templates, (*redact_all, *spec.own_rules), signature.label)
+        return spec
 
     @classmethod
     def named(cls, name: str, *, queue: str = "default") -> TaskSpec:
@@ -188,6 +205,16 @@ class TaskSpec:
             policy=Policy(),
             retry=Retry(),
         )
+
+    @property
+    def own_rules(self) -> tuple[Rule, ...]:
+        """The rules for its jobs alone: those that it declares, and those of the secrets in its signature."""
+        return (*self.redact, *map(parse_rule, self.signature.secrets))
+
+    @cached_property
+    def hidden(self) -> Hidden:
+        """What no face may show of its jobs; asked for once all names in its signature are defined."""
+        return Hidden((*self.redact_all, *self.own_rules))
 
     @property
     def scope(self) -> str:
@@ -278,6 +305,9 @@ def build_job(
             f"on_duplicate={unique.on_duplicate!r} of a job that waits for others",
             fix="leave it out, or let the last of those enqueue this job",
         )
+    if spec.hidden:
+        key = None if unique is None or spec.unique is True or options.unique is True else unique.key
+        refuse_keys(spec.hidden, spec.name, args, lane, unique=key, tags=options.tags)
     return Job(
         id,
         lane,

@@ -68,6 +68,12 @@ class Template:
         """The parameters and places it reads."""
         return tuple(place.name for _, place in self._parts if place is not None)
 
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """The values it reads: a name, then attributes and keys."""
+        places = [place for _, place in self._parts if place is not None]
+        return tuple((place.name, *(name for name, _ in place.steps)) for place in places)
+
     def shape(self, task: str) -> str:
         """The text with what differs from job to job left out: templates that may fill the same keys look alike."""
         return "".join(
