@@ -13,6 +13,7 @@ import pytest
 from limpet import (
     InvalidArguments,
     InvalidOption,
+    InvalidTask,
     JobContext,
     JobDead,
     JobHandle,
@@ -136,6 +137,16 @@ def test_an_option_of_others_is_refused_with_ours(option: str, says: str) -> Non
     with pytest.raises(InvalidOption, match=f"@task has no option '{option}'") as caught:
         untyped.task(**{option: 3})(lambda: None)
     assert says in caught.value.fix
+
+
+def test_a_task_that_still_has_a_parameter_self_is_refused_with_ours() -> None:
+    app, _ = made()
+
+    def send(self: Any, to: str) -> None: ...
+
+    with pytest.raises(InvalidTask, match=r"'.*send' has a parameter self, which nothing fills") as caught:
+        app.task(send)
+    assert "current_job() is the running job" in caught.value.fix
 
 
 def test_options_of_calls_and_of_tasks_are_told_apart() -> None:

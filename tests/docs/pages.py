@@ -5,7 +5,7 @@ What a block means is said by the words after its fence:
 - `python` is run as a script, `sh` as a shell script; both must end with exit code 0.
 - `python file=NAME` (or `toml file=NAME` and the like) is saved under that name instead.
 - `sh background` is started and left running until the page ends: the reader's other terminal. It must say
-  "worker started" (or "relay started") on the way and end with exit code 0 when it is told to stop.
+  "worker started" (or "relay started", or " serve ") on the way and end with exit code 0 when it is told to stop.
 - `text output` is what the block before it prints, stdout and stderr together; "..." stands for anything.
 - Every other language is for the eye.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```(\S+)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 STARTED = "worker started"
-STARTS = (STARTED, "relay started")
+STARTS = (STARTED, "relay started", " serve ")
 PATIENCE_S = 120
 
 

@@ -12,6 +12,7 @@ from tests.arch.tree import ROOT, named
 from tests.docs.pages import Reader, blocks_of, says
 from tests.servers import flavours, installations
 from tests.servers.postgres import PostgresServer, fresh_database, own
+from tests.servers.process import free_port
 from tests.servers.redis import RedisServer, running
 
 pytestmark = [pytest.mark.redis, pytest.mark.postgres]
@@ -33,6 +34,7 @@ ELSEWHERE = {
 # What pages call the reader's own servers.
 REDIS = "redis://queue.example:6379"
 POSTGRES = "postgresql://shop@queue.example:5432/shop"
+PORT = "8787"  # of `limpet serve`
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def servers(redis: RedisServer, postgres: PostgresServer) -> dict[str, str]:
     """Servers such as the pages on Redis and PostgreSQL ask for; each reader has a database of their own."""
-    return {REDIS: redis.url, POSTGRES: fresh_database(postgres)}
+    return {REDIS: redis.url, POSTGRES: fresh_database(postgres), PORT: str(free_port())}
 
 
 @pytest.mark.timeout(600)  # up to 10 s on a machine that has nothing else to do

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
 from limpet.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
 from limpet.core.gate import GateRule
-from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Policy, Unique
-from limpet.core.jobs.lease import Claimed, Note, Serves
+from limpet.core.jobs.lease import Note, Serves
 from limpet.core.jobs.state import State
+from limpet.core.records.record import moment
 from limpet.ops import Agents, Operator
-from limpet.ops.agents import FailKind
+from limpet.ops.agent_endings import FailKind
 from limpet.records import ClaimRecord
 from limpet.stores.base import Store
-from tests.ops.making import job, put
+from tests.ops.making import claim, job, put
 
 ANY = Serves()
 
@@ -27,16 +29,15 @@ def agents(store: Store) -> Agents:
     return Agents(store)
 
 
-async def got(agents: Agents, agent: str = "a1", serves: Serves = ANY) -> Claimed:
-    claimed = await agents.claim(agent, serves)
-    assert claimed is not None
+async def got(agents: Agents, agent: str = "a1", serves: Serves = ANY, **more: Any) -> ClaimRecord:
+    (claimed,) = await agents.claim(agent, serves, **more)
     return claimed
 
 
 async def test_a_job_is_claimed_by_exactly_one_and_completed(agents: Agents, store: Store) -> None:
     (id,) = await put(store, job(args={"n": 1}))
     claimed = await got(agents)
-    assert await agents.claim("a2", ANY) is None
+    assert await agents.claim("a2", ANY) == []
     answer = await agents.complete(id_text(id), claimed.token, b'{"ok":true}')
     assert (answer.answer, answer.state) == ("done", State.succeeded)
     (view,) = await store.get([id])
@@ -48,7 +49,7 @@ async def test_a_job_is_claimed_by_exactly_one_and_completed(agents: Agents, sto
 
 
 async def test_nothing_to_claim_leaves_no_session_behind(agents: Agents, store: Store) -> None:
-    assert await agents.claim("a1", ANY, wait_ms=20) is None
+    assert await agents.claim("a1", ANY, wait_ms=20) == []
     assert await store.sessions() == []
 
 
@@ -57,31 +58,28 @@ async def test_a_waiting_claim_is_woken_by_an_enqueue(agents: Agents, store: Sto
     while not any(session.idle for session in await store.sessions()):
         pass
     (id,) = await put(store, job())
-    claimed = await asyncio.wait_for(waiting, 60)
-    assert claimed is not None
-    assert claimed.id == id
+    (claimed,) = await asyncio.wait_for(waiting, 60)
+    assert claimed.id == id_text(id)
 
 
 async def test_an_agent_gets_only_what_it_can_do(agents: Agents, store: Store) -> None:
     (id,) = await put(store, job(needs=("ops-security",)))
-    assert await agents.claim("a1", Serves(capabilities=("eng-backend",))) is None
-    assert (await got(agents, serves=Serves(capabilities=("ops-security",)))).id == id
+    assert await agents.claim("a1", Serves(capabilities=("eng-backend",))) == []
+    assert (await got(agents, serves=Serves(capabilities=("ops-security",)))).id == id_text(id)
 
 
 async def test_two_claims_of_one_agent_have_leases_of_their_own(agents: Agents, store: Store) -> None:
     await put(store, job(), job())
     one, two = await got(agents), await got(agents)
-    await agents.release(id_text(one.id), one.token)
-    views = await store.get([one.id, two.id])
+    await agents.release(one.id, one.token)
+    views = await store.get([id_bytes(one.id), id_bytes(two.id)])
     assert [view.state for view in views if view is not None] == [State.ready, State.running]
 
 
 async def test_the_same_key_again_answers_the_same_job(agents: Agents, store: Store) -> None:
     await put(store, job(), job())
-    first = await agents.claim("a1", ANY, key="turn-1")
-    again = await agents.claim("a1", ANY, key="turn-1")
-    assert first is not None
-    assert again is not None
+    first = await got(agents, key="turn-1")
+    again = await got(agents, key="turn-1")
     assert (again.id, again.token) == (first.id, first.token)
 
 
@@ -126,8 +124,8 @@ async def test_a_finished_job_is_stale_and_an_unknown_one_not_found(agents: Agen
 async def test_transient_is_retried_permanent_is_dead(agents: Agents, store: Store) -> None:
     await put(store, job(), job())
     one, two = await got(agents), await got(agents)
-    assert (await agents.fail(id_text(one.id), one.token, "no answer")).state is State.scheduled
-    assert (await agents.fail(id_text(two.id), two.token, "bad address", kind="permanent")).state is State.dead
+    assert (await agents.fail(one.id, one.token, "no answer")).state is State.scheduled
+    assert (await agents.fail(two.id, two.token, "bad address", kind="permanent")).state is State.dead
     (cause,) = await store.causes()
     assert cause.message == "bad address"
 
@@ -156,7 +154,7 @@ async def test_pushback_is_about_the_limit_that_learns(agents: Agents, store: St
     )
     await put(store, job(limits=("first",), keys=("openai:small",)), rules=rules)
     claimed = await got(agents)
-    await agents.fail(id_text(claimed.id), claimed.token, "no", kind=kind, retry_after_ms=60_000)
+    await agents.fail(claimed.id, claimed.token, "no", kind=kind, retry_after_ms=60_000)
     shut = {gate.key for gate in await store.gates("limit:") if gate.held_until_ms or gate.open_until_ms}
     assert shut == {"limit:openai:small"}
 
@@ -164,9 +162,9 @@ async def test_pushback_is_about_the_limit_that_learns(agents: Agents, store: St
 async def test_rate_limited_holds_the_key_and_spends_no_attempt(agents: Agents, store: Store) -> None:
     await put(store, job(limits=("openai",)), job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
     claimed = await got(agents)
-    answer = await agents.fail(id_text(claimed.id), claimed.token, "429", kind="rate-limited", retry_after_ms=60_000)
+    answer = await agents.fail(claimed.id, claimed.token, "429", kind="rate-limited", retry_after_ms=60_000)
     assert answer.state is State.ready
-    assert await agents.claim("a2", ANY) is None
+    assert await agents.claim("a2", ANY) == []
     assert "limit openai is held back" in str(await Operator(store, "ada").explain(claimed.id))
 
 
@@ -177,9 +175,7 @@ async def test_who_is_pushed_back_for_a_day_is_dead(store: Store) -> None:
     ends: list[State | None] = []
     for _ in range(4):
         claimed = await got(agents)
-        answer = await agents.fail(
-            id_text(claimed.id), claimed.token, "429", kind="rate-limited", retry_after_ms=10 * 3_600_000
-        )
+        answer = await agents.fail(claimed.id, claimed.token, "429", kind="rate-limited", retry_after_ms=10 * 3_600_000)
         ends.append(answer.state)
         now_ms += 12 * 3_600_000
         if answer.state is State.dead:
@@ -190,9 +186,9 @@ async def test_who_is_pushed_back_for_a_day_is_dead(store: Store) -> None:
 async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, store: Store) -> None:
     await put(store, job(limits=("openai",)), job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
     claimed = await got(agents)
-    answer = await agents.fail(id_text(claimed.id), claimed.token, "credit balance is too low", kind="spent")
+    answer = await agents.fail(claimed.id, claimed.token, "credit balance is too low", kind="spent")
     assert answer.state is State.ready
-    assert await agents.claim("a2", ANY) is None
+    assert await agents.claim("a2", ANY) == []
     operator = Operator(store, "ada")
     assert "limit openai is closed, because no money or quota is left there; one job probes" in str(
         await operator.explain(claimed.id)
@@ -208,7 +204,7 @@ async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, sto
 async def test_release_gives_the_attempt_back(agents: Agents, store: Store) -> None:
     await put(store, job())
     claimed = await got(agents)
-    await agents.release(id_text(claimed.id), claimed.token, reason="not mine")
+    await agents.release(claimed.id, claimed.token, reason="not mine")
     assert (await got(agents)).attempt == 1
 
 
@@ -217,24 +213,22 @@ async def test_a_claim_brings_notes_and_parents_results(agents: Agents, store: S
     child = msgspec.structs.replace(job("use"), after=(parent.id,))
     await put(store, parent, child)
     first = await got(agents)
-    await store.save(first.id, first.token, Note("checkpoint", "", b'{"page":3}'))
-    await agents.release(id_text(first.id), first.token)
+    await agents.checkpoint(first.id, first.token, {"page": 3})
+    await store.save(id_bytes(first.id), first.token, Note("step", "charge", b"1"))
+    await agents.release(first.id, first.token)
     again = await got(agents)
-    assert again.notes == (Note("checkpoint", "", b'{"page":3}'),)
-    await agents.complete(id_text(again.id), again.token, b"42")
-    used = await agents.claim("a1", ANY, key="k")
-    assert used is not None
-    assert used.inputs[parent.id].result == b"42"
-    resumed = await agents.claim("a1", ANY, key="k")
-    assert resumed is not None
-    assert resumed.inputs[parent.id].result == b"42"
+    assert again.checkpoint == {"page": 3}
+    assert [note.to_dict() for note in again.notes] == [{"kind": "step", "name": "charge", "body": 1}]
+    await agents.complete(again.id, again.token, b"42")
+    for _ in range(2):
+        assert (await got(agents, key="k")).inputs == {id_text(parent.id): 42}
 
 
 async def test_bad_input_is_refused(agents: Agents, store: Store) -> None:
     await put(store, job())
     claimed = await got(agents)
     with pytest.raises(PayloadTooLarge, match="300,000 bytes"):
-        await agents.complete(id_text(claimed.id), claimed.token, b"1" * 300_000)
+        await agents.complete(claimed.id, claimed.token, b"1" * 300_000)
     with pytest.raises(InvalidOption, match="agent's name"):
         await agents.claim("a:1", ANY)
 
@@ -249,18 +243,17 @@ async def test_an_agent_gets_the_results_of_parents_where_the_arguments_refer_to
     await put(store, keyed[0])
     await put(store, keyed[1], child)  # the first stands for the second
     first = await got(agents)
-    await agents.complete(id_text(first.id), first.token, b'{"n":1}')
+    await agents.complete(first.id, first.token, b'{"n":1}')
     for _ in range(2):  # claimed, and asked for again with the same key
-        claimed = await agents.claim("a1", ANY, key="same")
-        assert claimed is not None
-        assert ClaimRecord.of(claimed).to_dict()["args"] == {"a": {"n": 1}, "all": [{"n": 1}, {"n": 1}]}
+        assert (await got(agents, key="same")).args == {"a": {"n": 1}, "all": [{"n": 1}, {"n": 1}]}
 
 
 async def test_an_agent_is_told_when_the_results_of_parents_are_too_much(agents: Agents, store: Store) -> None:
     await put(store, job())
-    lone = await got(agents)
+    (lone,) = await claim(store)
     heavy = msgspec.structs.replace(lone, args=b'{"a":{"$job":0}}', after=(b"p" * 16,))
-    assert not {"meta", "args_error"} & set(ClaimRecord.of(lone).to_dict())
-    shape = ClaimRecord.of(heavy).to_dict()
+    until = moment(1_800_000_000_000)
+    assert not {"meta", "args_error", "checkpoint"} & set(ClaimRecord.of(lone, until=until).to_dict())
+    shape = ClaimRecord.of(heavy, until=until).to_dict()
     assert shape["args"] == {"a": {"$job": 0}}
     assert "store its result elsewhere" in shape["args_error"]

@@ -338,8 +338,7 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
     await put(store, paid(500_000, task="a"), paid(300_000, task="b"), paid(100_000, task="c"), rules=(USD,))
     agents = Agents(store)
     for n, task in enumerate(("a", "b", "c")):
-        held = await agents.claim(f"x{n}", Serves(None, (task,)))
-        assert held is not None
+        (held,) = await agents.claim(f"x{n}", Serves(None, (task,)))
         id = (await operator.job(held.id)).id
         spent = {"usd": 0.05, "tokens": 12}
         if task == "a":
@@ -352,10 +351,9 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
         assert note.body == {"tokens": 12, "usd": 0.05}
     (gate,) = await store.gates(USD.key)
     assert gate.spent == 150_000
-    held = await agents.claim("y", Serves(None, ("c",)))
-    assert held is not None
+    (held,) = await agents.claim("y", Serves(None, ("c",)))
     with pytest.raises(InvalidOption, match="spent\\(\\) counts 'token'"):
-        await agents.complete(held.id.hex(), held.token, spent={"token": 1})
+        await agents.complete(held.id, held.token, spent={"token": 1})
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ def map_body(context: HookContext, body: Any) -> Any:
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """A long poll of a job that waits would take as long as it asks for."""
-    if case.query and "wait" in case.query:
-        case.query["wait"] = 0
+    """A long poll would take as long as it asks for."""
+    for asked in (case.query, case.body):
+        if isinstance(asked, dict) and "wait" in asked and str(asked["wait"]).replace(".", "").isdigit():
+            asked["wait"] = 0
 
 
 @schemathesis.hook

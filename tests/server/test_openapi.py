@@ -31,6 +31,9 @@ CHECKS = """
 [phases.coverage]
 unexpected-methods = ["TRACE"]
 
+[phases.stateful]
+generation.max-examples = 12
+
 [checks]
 # Queries, durations and names are texts that may make no sense: 422, but never for their shape (a check of ours).
 positive_data_acceptance.expected-statuses = ["2xx", "304", "401", "403", "404", "409", "413", "422", "429"]
@@ -102,7 +105,9 @@ async def test_the_server_does_what_the_document_says(tmp_path: Path) -> None:
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()[-8_000:]
     found = set(answered.read_text().splitlines())
-    assert {f"{route.method} {route.full_path}" for route in SHORT} - found == set()
+    # A lease ends with the token of a claim, which schemathesis does not know: tests/server/test_leases.py does it.
+    expected = {f"{route.method} {route.full_path}" for route in SHORT if not route.path.startswith("/leases")}
+    assert expected - found == set()
 
 
 async def filled(store: Store) -> tuple[Half, str]:

@@ -275,6 +275,8 @@ def body_for(path: str, other: Half, example: Any) -> Any:
         "/schedules": {"task": f"{SECRET}.new", "every": 60, "queue": queue},
         "/tokens": {"role": "admin"},
         "/operations": {"verb": "discard", "q": f"queue:{queue}"},
+        "/claim": {"worker": "w1", "queues": [queue]},
+        "/leases/settle": {"leases": [{"end": "complete", "id": other.job, "token": 1}]},
     }
     if path in ("/pause", "/resume", "/drain"):
         return {"key": f"queue:{queue}"}

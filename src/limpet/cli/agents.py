@@ -1,17 +1,16 @@
-"""Commands for agents: agent (claim, heartbeat, complete, fail, release), and each of them by its own name."""
+"""Commands for agents, below `agent` and each by its own name: claim, heartbeat, checkpoint, progress, and the ends."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import Noun, amounts, command, duration, json_value
+from limpet.cli.words import Noun, amounts, command, duration, json_value, read_json
 from limpet.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
-from limpet.stores.asking import attempts_of
 
 if TYPE_CHECKING:
     from limpet.ops import LeaseAnswer
@@ -28,7 +27,8 @@ def agent() -> None:
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What the agent can do; repeatable.")
 @click.option("--lease", type=duration, default="600", help="How long without a heartbeat (600 s).")
 @click.option("--wait", type=duration, default="0", help="Wait for a job, at most this long.")
-@click.option("--key", metavar="TEXT", help="The same key returns the same job again.")
+@click.option("--key", metavar="TEXT", help="The same key returns the same jobs again.")
+@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="Up to N jobs at once, as a list.")
 async def claim_body(
     terminal: Terminal,
     agent: str,
@@ -38,35 +38,48 @@ async def claim_body(
     lease: int,
     wait: int,
     key: str | None,
+    most: int | None,
 ) -> int:
-    """Lease one job: the most urgent that the agent can do. Exit 8 when there is none."""
+    """Lease one job: the most urgent that the agent can do. Exit 8 when there is none.
+
+    Jobs that are claimed at once share their lease: a heartbeat for one of them renews it for all.
+    """
     from limpet.core.jobs.lease import Serves
-    from limpet.core.records.claim import ClaimRecord
     from limpet.ops import Agents
 
     serves = Serves(_names(queues), _names(tasks), tuple(name for given in capabilities for name in given.split(",")))
     began_s = time.monotonic()
     async with terminal.store(wait_ms=wait) as store:
         left_ms = max(0, wait - round(1000 * (time.monotonic() - began_s)))
-        claimed = await Agents(store).claim(agent, serves, lease_ms=lease, wait_ms=left_ms, key=key)
-        if claimed is None:
-            if terminal.machine:
-                terminal.answer({"id": None})
-            terminal.say("nothing to claim")
-            return NOTHING.exit
-        shape = ClaimRecord.of(claimed, await attempts_of(store, claimed.id)).to_dict()
-    if terminal.machine:
-        terminal.answer(shape)
-        return OK.exit
+        claimed = await Agents(store).claim(agent, serves, most=most or 1, lease_ms=lease, wait_ms=left_ms, key=key)
+    if not claimed:
+        if terminal.machine:
+            terminal.answer({"id": None} if most is None else {"jobs": []})
+        terminal.say("nothing to claim")
+        return NOTHING.exit
+    if not terminal.machine:
+        for each in claimed:
+            _show(terminal, each.to_dict())
+    else:
+        shapes = [each.to_dict() for each in claimed]
+        terminal.answer(shapes[0] if most is None else {"jobs": shapes})
+    return OK.exit
+
+
+def _show(terminal: Terminal, shape: dict[str, Any]) -> None:
     import msgspec
 
+    def json(value: object) -> str:
+        return msgspec.json.encode(value).decode()
+
     terminal.text(f"{shape['id']}  token {shape['token']}  {shape['task']}  attempt {shape['attempt']}")
-    terminal.text(f"  args {msgspec.json.encode(shape['args']).decode()}")
+    terminal.text(f"  args {json(shape['args'])}")
+    if "checkpoint" in shape:
+        terminal.text(f"  checkpoint {json(shape['checkpoint'])}")
     for note in shape["notes"]:
-        terminal.text(f"  {note['kind']} {note['name']} {msgspec.json.encode(note['body']).decode()}")
+        terminal.text(f"  {note['kind']} {note['name']} {json(note['body'])}")
     for before in shape["failed_before"]:
         terminal.text(f"  attempt {before['attempt']} {before['outcome']}: {before['error']}: {before['message']}")
-    return OK.exit
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -96,6 +109,28 @@ async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int) ->
 
 
 @_lease
+@click.option("--value", required=True, type=read_json, help="JSON, @FILE or - for stdin.")
+async def checkpoint_body(terminal: Terminal, id: str, token: int, value: Any) -> int:
+    """Keep a value with job ID: the next attempt gets it, however this one ends."""
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        return _answer(terminal, await Agents(store).checkpoint(id, token, value))
+
+
+@_lease
+@click.option("--done", required=True, type=float, metavar="N", help="How much is done.")
+@click.option("--total", type=float, metavar="N", help="Of how much.")
+@click.option("--message", default="", metavar="TEXT", help="What is being done.")
+async def progress_body(terminal: Terminal, id: str, token: int, done: float, total: float | None, message: str) -> int:
+    """Say how far job ID is: `limpet job ID` and its watchers show it."""
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        return _answer(terminal, await Agents(store).progress(id, token, done, total, message))
+
+
+@_lease
 @click.option("--result", type=json_value, help="JSON, @FILE or - for stdin.")
 @_spent
 async def complete_body(terminal: Terminal, id: str, token: int, result: bytes | None, spent: tuple[str, ...]) -> int:
@@ -118,6 +153,8 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
     help="Retried later; dead now; the limit is held; no money or quota is left, so the limit is closed.",
 )
 @click.option("--retry-after", type=duration, help="Retry not before this time has passed.")
+@click.option("--type", "type_name", metavar="NAME", help="The type of the error, a part of its cause.")
+@click.option("--traceback", type=click.File(), help="Where it happened: a file, or - for stdin.")
 @_spent
 async def fail_body(
     terminal: Terminal,
@@ -126,11 +163,13 @@ async def fail_body(
     message: str,
     kind: str,
     retry_after: int | None,
+    type_name: str | None,
+    traceback: TextIO | None,
     spent: tuple[str, ...],
 ) -> int:
     """Report that this attempt of job ID failed."""
     from limpet.ops import Agents
-    from limpet.ops.agents import FailKind
+    from limpet.ops.agent_endings import FailKind
 
     async with terminal.store() as store:
         answer = await Agents(store).fail(
@@ -139,6 +178,8 @@ async def fail_body(
             message,
             kind=cast(FailKind, kind),
             retry_after_ms=retry_after,
+            type=type_name,
+            traceback="" if traceback is None else traceback.read(),
             spent=amounts(spent, "--spent"),
         )
     return _answer(terminal, answer)
@@ -166,8 +207,10 @@ def _answer(terminal: Terminal, answer: LeaseAnswer) -> int:
 
 claim = command("claim")(claim_body)
 heartbeat = command("heartbeat")(heartbeat_body)
+checkpoint = command("checkpoint")(checkpoint_body)
+progress = command("progress")(progress_body)
 complete = command("complete")(complete_body)
 fail = command("fail")(fail_body)
 release = command("release")(release_body)
-for verb in (claim, heartbeat, complete, fail, release):
+for verb in (claim, heartbeat, checkpoint, progress, complete, fail, release):
     agent.add_command(verb)

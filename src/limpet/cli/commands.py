@@ -47,11 +47,13 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
+_OF_AGENTS: Final = ("claim", "heartbeat", "checkpoint", "progress", "complete", "fail", "release")
+
 # module under limpet.cli → its commands
 _IN: Final[dict[str, tuple[str, ...]]] = {
     "worker": ("worker",),
     "enqueue": ("enqueue",),
-    "agents": ("agent", "claim", "heartbeat", "complete", "fail", "release"),
+    "agents": ("agent", *_OF_AGENTS),
     "outbox": ("outbox",),
     "demo": ("demo",),
     "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),
@@ -76,7 +78,10 @@ MODULES: Final = {name: module for module, names in _IN.items() for name in name
 
 # Short names that work at the top as well; the help lists them below their noun.
 SHORT: Final = {
-    **{name: f"agent {name}" for name in ("claim", "heartbeat", "complete", "fail", "release")},
+    **{
+        name: f"agent {name}"
+        for name in ("claim", "heartbeat", "checkpoint", "progress", "complete", "fail", "release")
+    },
     **{name: f"approvals {name}" for name in ("approve", "reject")},
     **{name: f"queues {name}" for name in ("retention", "weights")},
     "flow": "flows",

@@ -40,11 +40,19 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "agent claim": (
         "limpet agent claim --agent a1 --capability eng-backend --wait 30 --json",
-        "limpet agent claim --agent a1 --queues review --lease 10m --key run-7",
+        "limpet agent claim --agent a1 --queues review --max 5 --lease 10m --key run-7 --json",
     ),
     "agent heartbeat": (
         "limpet agent heartbeat 4d1c --token 3641",
         "limpet agent heartbeat 4d1c --token 3641 --lease 30m --json",
+    ),
+    "agent checkpoint": (
+        """limpet agent checkpoint 4d1c --token 3641 --value '{"page": 3}'""",
+        "limpet agent checkpoint 4d1c --token 3641 --value @state.json",
+    ),
+    "agent progress": (
+        "limpet agent progress 4d1c --token 3641 --done 3 --total 10",
+        "limpet agent progress 4d1c --token 3641 --done 3 --total 10 --message 'reading page 3'",
     ),
     "agent complete": (
         """limpet agent complete 4d1c --token 3641 --result '{"pages": 3}'""",

@@ -69,6 +69,7 @@ class ServerTable(Struct, frozen=True, forbid_unknown_fields=True):
     allowed_origins: list[str] = []  # origins of pages elsewhere whose requests from this machine need no token
     rate: str = "100/s"  # of requests, for each token
     burst: int | None = None  # requests at once; None: the number of the rate
+    waiting: int = 500  # claims that may wait for a job at once, of all workers in other languages
 
     def checked(self, where: str) -> ServerTable:
         """The same; what makes no sense is refused by name."""
@@ -94,6 +95,7 @@ class ServerTable(Struct, frozen=True, forbid_unknown_fields=True):
         parse_rate(self.rate, what=f"{where}: rate")
         if self.burst is not None:
             checked_ceiling(self.burst, what=f"{where}: burst={self.burst!r}")
+        checked_ceiling(self.waiting, what=f"{where}: waiting={self.waiting!r}")
         return self
 
 

@@ -1,122 +1,146 @@
-"""Runs the verbs of workers that are not our code: agents that claim, keep and settle one job at a time."""
+"""Runs the verbs of workers that are not our code: agents and programs that claim, keep and settle jobs."""
 
 from __future__ import annotations
 
-import random
-import secrets
+import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, get_args
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.endings.decide import decide
-from limpet.core.endings.failure import cause_of
-from limpet.core.endings.outcome import HandedBack, Limited, Outcome, Raised, Returned
-from limpet.core.endings.transition import Failure
-from limpet.core.errors import InvalidOption, PayloadTooLarge
-from limpet.core.flows.flow import because
-from limpet.core.flows.refs import MAX_INPUT_BYTES, stand_ins_of
-from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
+from limpet.core.access.refusal import OutOfScope
+from limpet.core.errors import InvalidOption
+from limpet.core.jobs.lease import Claimed, Note, Serves
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
-from limpet.core.limits.spending import Bill, spending_from
+from limpet.core.records.claim import ClaimRecord
 from limpet.core.records.lease import LeaseAnswer
-from limpet.core.records.record import instant
-from limpet.core.text.storable import checked_text, storable
-from limpet.ops.bulk import Decision
+from limpet.core.records.record import moment
+from limpet.core.tasks.codec import encode_checkpoint
+from limpet.core.text.storable import storable
+from limpet.ops.agent_claim import AgentClaim, Asked
+from limpet.ops.agent_endings import UNNAMED, Completed, Ending, Failed, FailKind, Released, Spent
+from limpet.ops.agent_sessions import AgentSessions, KnownSessions, is_agents
+from limpet.ops.agent_settling import settle
+from limpet.ops.lease_answers import stale
 from limpet.ops.redaction import redaction_of
-from limpet.ops.select import PAGE, resolve, view_of
+from limpet.ops.select import resolve, view_of
 from limpet.stores.asking import attempts_of
-from limpet.stores.base import NOTHING_SPENT, Store
+from limpet.stores.base import Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
-WAITING_TTL_MS: Final = 15_000  # while it only waits: a killed caller must not swallow wake-ups for long
-BEAT_MS: Final = 4_000  # also the pace of sweeps, which a gap of 5 s would put off
-
-Spent = Mapping[str, object]  # amounts by unit
-
-FailKind = Literal["transient", "permanent", "rate-limited", "spent"]
-FAIL_KINDS: Final = get_args(FailKind)
+MOST_JOBS: Final = 100  # of one claim
+MESSAGE_CHARS: Final = 1_000  # of progress
 
 
 class Agents:
-    """Claims and settles for agents. Each claim is a session of its own, named after its agent.
+    """Claims and settles for agents. The jobs of one claim share a lease; different claims do not.
 
-    One session per agent would tie its leases together: a restarted agent's next claim would keep the job it
-    forgot alive for ever, and giving one job back would give back all.
+    With `queues` only jobs of these can be claimed, kept and settled. `known` and `sweep` are for a process that does
+    this for many: what their sessions serve, and None where it sweeps by itself.
     """
 
-    def __init__(self, store: Store, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        actor: str | None = None,
+        *,
+        queues: frozenset[str] | None = None,
+        clock: Callable[[], int] | None = None,
+        known: KnownSessions | None = None,
+        sweep: bool = True,
+    ) -> None:
         self.store = store
+        self._queues = queues
         self._clock = clock
-
-    @property
-    def _asked_ms(self) -> int | None:
-        return None if self._clock is None else self._clock()
+        self._sessions = AgentSessions(store, actor, known or KnownSessions(), clock)
+        self._sweep: Callable[[], Awaitable[object]] = self._expire if sweep else _nothing
 
     def _now_ms(self) -> int:
         return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
 
     async def claim(
-        self, agent: str, serves: Serves, *, lease_ms: int = LEASE_MS, wait_ms: int = 0, key: str | None = None
-    ) -> Claimed | None:
-        """Lease one job to `agent`; None when there is nothing within `wait_ms`.
+        self,
+        agent: str,
+        serves: Serves,
+        *,
+        most: int = 1,
+        lease_ms: int = LEASE_MS,
+        wait_ms: int = 0,
+        key: str | None = None,
+        over: asyncio.Event | None = None,
+    ) -> list[ClaimRecord]:
+        """Lease up to `most` jobs to `agent`; none when there is nothing within `wait_ms`.
 
-        The same `key` again answers the job that the first call got, as long as its lease lives.
+        The same `key` again answers the jobs that the first call got, as long as their lease lives. Once `over` is
+        set no client waits for the answer: the claim ends, and what it had got goes back, unspent.
         """
-        if not agent or ":" in checked_text(agent, what="agent"):
-            raise InvalidOption(f"{agent!r} is not an agent's name", fix="any text without a colon")
-        if key is not None:
-            checked_text(key, what="key")
-        session = f"agent:{agent}:{key or secrets.token_hex(4)}"
-        for held in await self.store.held(session) if key is not None else ():
-            return await self._again(await view_of(self.store, held.id), session, serves, lease_ms)
-        claimed: Claimed | None = None
-        try:
-            claimed = await self._wait_for_job(session, serves, wait_ms)
-        finally:
-            if claimed is None:
-                await self.store.leave(session, now_ms=self._asked_ms)
-        if claimed is not None:
-            await self._beat(session, serves, lease_ms)
-            await self._log("agent.claim", agent, claimed.id, token=claimed.token)
-        return claimed
+        if not 1 <= most <= MOST_JOBS:
+            raise InvalidOption(f"max={most} jobs cannot be claimed at once", fix=f"ask for 1 to {MOST_JOBS}")
+        over = over or asyncio.Event()
+        session = self._sessions.name(agent, key)
+        asked = Asked(session, self._within(serves), most, lease_ms, wait_ms, key is not None, over)
+        jobs = await AgentClaim(self._sessions, asked, self._sweep).jobs()
+        if not jobs:
+            return []
+        until_ms = self._now_ms() + lease_ms
+        records, _ = await asyncio.gather(self._records(jobs, until_ms), self._log("agent.claim", session, jobs))
+        if over.is_set():
+            await self._sessions.leave(session)
+            await self._log("agent.release", session, jobs, "the client went before the claim was answered")
+            return []
+        return records
 
     async def heartbeat(self, id: str, token: int, *, lease_ms: int = LEASE_MS) -> LeaseAnswer:
-        """Keep the lease for another `lease_ms`; says whether someone wants the job cancelled."""
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
-        session = view.session or ""
-        known = await self._session(session)
-        if known is None:
-            return _stale(view)
-        pulse = await self.store.beat(Beat(session, lease_ms, known.serves, known.info), now_ms=self._asked_ms)
-        if pulse.fresh:
-            # The lease ended between the question and the beat: leave no session behind that holds nothing.
-            await self.store.leave(session, now_ms=self._asked_ms)
-            return _stale(await view_of(self.store, view.id))
-        cancel = (view.id, token) in pulse.cancels or view.cancel_requested
-        text = "someone wants this job cancelled: stop and release it" if cancel else "lease kept"
-        until = instant(self._now_ms() + lease_ms)
+        """Keep the lease for another `lease_ms`, for all jobs of its claim; says whether someone wants it cancelled."""
+        view = await self._view(id)
+        if not _holds(view, token):
+            return stale(view)
+        session, text = view.session or "", "lease kept"
+        cancel, until_ms = view.cancel_requested, None
+        if not is_agents(session):
+            text = "a worker holds this job, and keeps the lease itself"
+        else:
+            serves = await self._sessions.serves(session)
+            if serves is None:
+                return stale(view)
+            pulse = await self._sessions.beat(session, serves, lease_ms)
+            if pulse.fresh:
+                # The lease ended between the question and the beat: leave no session behind that holds nothing.
+                await self._sessions.leave(session)
+                return stale(await view_of(self.store, view.id))
+            cancel, until_ms = cancel or (view.id, token) in pulse.cancels, self._now_ms() + lease_ms
+        await self._sweep()  # not before: a heartbeat in the last moment saves the lease
+        if cancel:
+            text = "someone wants this job cancelled: stop and release it"
+        until = None if until_ms is None else moment(until_ms)
         return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, until=until, text=text)
+
+    async def checkpoint(self, id: str, token: int, value: Any) -> LeaseAnswer:
+        """Keep a JSON value with the job: the next claim of the job answers the newest one."""
+        return await self._save(
+            await self._view(id), token, Note("checkpoint", "", encode_checkpoint(value)), "checkpoint kept"
+        )
+
+    async def progress(
+        self, id: str, token: int, done: float, total: float | None = None, message: str = ""
+    ) -> LeaseAnswer:
+        """Say how far the job is, for people."""
+        if not all(math.isfinite(number) for number in (done, total or 0)):
+            raise InvalidOption(f"progress {done} of {total} is no number", fix="give finite numbers")
+        view = await self._view(id)
+        said = (await redaction_of(self.store)).of(view).text(message) if message else ""
+        told = {"done": done, "total": total, "message": storable(said, MESSAGE_CHARS)}
+        return await self._save(view, token, Note("progress", "", msgspec.json.encode(told)), "progress kept")
 
     async def complete(
         self, id: str, token: int, result: bytes | None = None, *, spent: Spent | None = None
     ) -> LeaseAnswer:
         """The job is done; `result` is JSON, `spent` what it has really cost, such as {"tokens": 1834, "usd": 0.02}."""
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
-        if result is not None and len(result) > view.policy.max_result_bytes:
-            raise PayloadTooLarge(
-                f"the result is {len(result):,} bytes, over the limit of {view.policy.max_result_bytes:,}",
-                fix="store it elsewhere and return where it is",
-            )
-        return await self._settle(view, token, Returned(result), "agent.complete", spent=spent)
+        return await self._end(Completed(id=id, token=token, result=result, spent=spent))
 
     async def fail(
         self,
@@ -126,165 +150,91 @@ class Agents:
         *,
         kind: FailKind = "transient",
         retry_after_ms: int | None = None,
+        type: str | None = None,
+        traceback: str = "",
         spent: Spent | None = None,
     ) -> LeaseAnswer:
         """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all."""
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
-        message = storable((await redaction_of(self.store)).of(view).text(message))
-        if kind == "rate-limited" or kind == "spent":
-            outcome: Outcome = Limited(retry_after_ms, None, message, spent=kind == "spent")
-        else:
-            cause = cause_of("agent", view.lane.task, kind, message=message)
-            outcome = Raised(Failure(kind, "agent", message, cause=cause), retry_after_ms)
-        return await self._settle(view, token, outcome, "agent.fail", message, spent)
+        return await self._end(
+            Failed(
+                id=id,
+                token=token,
+                message=message,
+                kind=kind,
+                retry_after_ms=retry_after_ms,
+                type=type or UNNAMED,
+                traceback=traceback,
+                spent=spent,
+            )
+        )
 
     async def release(self, id: str, token: int, *, reason: str = "", spent: Spent | None = None) -> LeaseAnswer:
         """Give the job back, unspent, for someone else."""
-        view = await self._held(id, token)
-        if isinstance(view, LeaseAnswer):
-            return view
-        reason = storable((await redaction_of(self.store)).of(view).text(reason))
-        return await self._settle(view, token, HandedBack(started=True), "agent.release", reason, spent)
+        return await self._end(Released(id=id, token=token, reason=reason, spent=spent))
+
+    async def settle(self, endings: Sequence[Ending]) -> list[LeaseAnswer]:
+        """End several holds, by whole ids; an answer for each, in order. What makes no sense is refused first."""
+        ids = [await resolve(self.store, ending.id) for ending in endings]
+        views = await self.store.get(ids) if ids else []
+        for view in views:
+            if view is not None:
+                self._refuse_others(view)
+        return await settle(self._sessions, endings, views)
 
     # -- inside
 
-    async def _wait_for_job(self, session: str, serves: Serves, wait_ms: int) -> Claimed | None:
-        until = time.monotonic() + wait_ms / 1000
-        seq = 0
-        while True:
-            await self._beat(session, serves, WAITING_TTL_MS)
-            # Without workers, only other agents can take back the jobs of a dead agent.
-            await self.store.expire(now_ms=self._asked_ms)
-            seq += 1
-            claim = await self.store.claim(ClaimRequest(session, serves, 1, 1, seq, "agent"), now_ms=self._asked_ms)
-            if claim.jobs:
-                return claim.jobs[0]
-            if claim.again:
-                continue
-            left_ms = int((until - time.monotonic()) * 1000)
-            if left_ms <= 0:
-                return None
-            pause_ms = min(left_ms, BEAT_MS)
-            if claim.next_at_ms is not None:
-                pause_ms = max(1, min(pause_ms, claim.next_at_ms - claim.now_ms))
-            await self.store.wait(session, pause_ms)
+    async def _end(self, ending: Ending) -> LeaseAnswer:
+        view = await self._view(ending.id)
+        (answer,) = await settle(self._sessions, [ending], [view])
+        return answer
 
-    async def _beat(self, session: str, serves: Serves, ttl_ms: int) -> None:
-        about = msgspec.json.encode({"kind": "agent", "agent": session.split(":")[1]})
-        await self.store.beat(Beat(session, ttl_ms, serves, about), now_ms=self._asked_ms)
+    async def _save(self, view: JobView, token: int, note: Note, text: str) -> LeaseAnswer:
+        if not _holds(view, token):
+            return stale(view)
+        if not await self.store.save(view.id, token, note, now_ms=self._sessions.asked_ms):
+            return stale(await view_of(self.store, view.id))
+        cancel = view.cancel_requested
+        return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, text=text)
 
-    async def _again(self, view: JobView, session: str, serves: Serves, lease_ms: int) -> Claimed:
-        await self._beat(session, serves, lease_ms)
-        return await self._claimed(view)
-
-    async def _session(self, session: str) -> SessionView | None:
-        return next((view for view in await self.store.sessions() if view.session == session), None)
-
-    async def _held(self, id: str, token: int) -> JobView | LeaseAnswer:
-        """The running job under this token, or why it is not."""
+    async def _view(self, id: str) -> JobView:
         view = await view_of(self.store, await resolve(self.store, id))
-        return view if view.state is State.running and view.token == token else _stale(view)
+        self._refuse_others(view)
+        return view
 
-    async def _settle(
-        self, view: JobView, token: int, outcome: Outcome, kind: str, reason: str = "", spent: Spent | None = None
-    ) -> LeaseAnswer:
-        session, claimed = view.session or "", await self._claimed(view)
-        bill = Bill.of(claimed, spending_from(spent)) if spent else None
-        learns = None
-        if isinstance(outcome, Limited):
-            learns, claimed = await self._learns(view), replace(claimed, held_since_ms=await self._held_since_ms(view))
-        transition = decide(claimed, outcome, rng=random.Random(), learns=learns)
-        if bill is not None:
-            await self.store.save(view.id, token, bill.note, now_ms=self._asked_ms)
-        costs = NOTHING_SPENT if bill is None else {view.id: bill.costs}
-        # A number of its own for each call: the answer to another call must not be given again.
-        (settled,) = await self.store.settle(
-            session, time.time_ns() // 1_000, [transition], spent=costs, now_ms=self._asked_ms
-        )
-        if settled.answer == "stale":
-            return _stale(await view_of(self.store, view.id))
-        if settled.answer == "gone":
-            return LeaseAnswer(answer="gone", state=None, text=f"job {id_text(view.id)} is no longer stored")
-        if session.startswith("agent:"):
-            await self.store.leave(session, now_ms=self._asked_ms)
-        await self._log(kind, _agent(session), view.id, reason, token=token)
-        state = settled.state or State.running
-        return LeaseAnswer(answer="done", state=state, text=f"the job is {state.value}")
+    def _within(self, serves: Serves) -> Serves:
+        """What may be claimed: without names, the queues of the scope."""
+        if self._queues is None:
+            return serves
+        for queue in serves.queues or ():
+            if queue not in self._queues:
+                raise _out_of_scope(f"the queue {queue!r:.80}", self._queues)
+        return serves if serves.queues is not None else replace(serves, queues=tuple(sorted(self._queues)))
 
-    async def _learns(self, view: JobView) -> str | None:
-        """The key of the job's limit that is marked so: what code declares is known here by its gates."""
-        keys = (*view.lane.limits, *view.lane.keys)
-        gates = await self.store.gates(keys=[f"limit:{key}" for key in keys])
-        learning = {gate.key for gate in gates if gate.rule.default_for_429}
-        return next((key for key in keys if f"limit:{key}" in learning), None)
+    def _refuse_others(self, view: JobView) -> None:
+        if self._queues is not None and view.lane.queue not in self._queues:
+            raise _out_of_scope("the queue of this job", self._queues)
 
-    async def _held_since_ms(self, view: JobView) -> int | None:
-        """When it was put off first, of as often as that counts: a durable wait in between starts the count again."""
-        if not view.held:
-            return None
-        put_off = [one for one in await attempts_of(self.store, view.id) if one.outcome in ("held", "snoozed")]
-        return next((one.finished_at_ms for one in put_off[-view.held :]), None)
+    async def _records(self, jobs: Sequence[Claimed], until_ms: int) -> list[ClaimRecord]:
+        attempts = await asyncio.gather(*(attempts_of(self.store, job.id) for job in jobs))
+        return [ClaimRecord.of(job, before, until=moment(until_ms)) for job, before in zip(jobs, attempts, strict=True)]
 
-    async def _claimed(self, view: JobView) -> Claimed:
-        return Claimed(
-            id=view.id,
-            token=view.token or 0,
-            attempt=view.attempt,
-            lost=view.lost,
-            lane=view.lane,
-            policy=view.policy,
-            args=view.args,
-            enqueued_at_ms=view.enqueued_at_ms,
-            due_at_ms=view.due_at_ms,
-            claimed_at_ms=view.claimed_at_ms or view.due_at_ms,
-            held=view.held,
-            cost=view.cost,
-            tags=view.tags,
-            meta=view.meta,
-            flow=view.flow,
-            inputs=await self._inputs(view),
-            notes=view.notes,
-            after=view.after,
-            costs=view.costs,
-        )
+    async def _log(self, kind: str, session: str, jobs: Sequence[Claimed], reason: str = "") -> None:
+        asked_ms = self._sessions.asked_ms
+        lines = [self._sessions.line(kind, session, job.token, reason).entry(asked_ms, job.id) for job in jobs]
+        await self.store.append(lines)
 
-    async def _inputs(self, view: JobView) -> dict[bytes, Input]:
-        """What the parents left, as a claim hands it out: nothing when it is too much together."""
-        stand_ins = stand_ins_of(view.notes)
-        ids = list(dict.fromkeys(stand_ins.get(id, id) for id in view.after))
-        found: dict[bytes, Input] = {}
-        size = 0
-        for start in range(0, len(ids), PAGE):
-            for parent in await self.store.get(ids[start : start + PAGE]):
-                if parent is not None:
-                    found[parent.id] = _input(parent)
-                    size += len(parent.result or b"")
-            if size > MAX_INPUT_BYTES:
-                return {}
-        return found
-
-    async def _log(self, kind: str, agent: str, job: bytes, reason: str = "", **facts: object) -> None:
-        await self.store.append([Decision(kind, agent, reason, dict(facts)).entry(self._asked_ms, job)])
+    async def _expire(self) -> None:
+        await self.store.expire(now_ms=self._sessions.asked_ms)
 
 
-def _input(parent: JobView) -> Input:
-    if parent.state is State.succeeded:
-        return Input(parent.result)
-    return Input(failed=because(parent.id, f"is {parent.state.value}", parent.reason))
+async def _nothing() -> None:
+    pass
 
 
-def _agent(session: str) -> str:
-    kind, _, rest = session.partition(":")
-    return rest.partition(":")[0] if kind == "agent" else session
+def _holds(view: JobView, token: int) -> bool:
+    return view.state is State.running and view.token == token
 
 
-def _stale(view: JobView) -> LeaseAnswer:
-    """Say who has the job now, and what to do next."""
-    name = id_text(view.id)
-    if view.state is State.running:
-        text = f"stale lease: job {name} is now held by {_agent(view.session or 'someone')} under another token"
-    else:
-        text = f"stale lease: job {name} is {view.state.value}"
-    return LeaseAnswer(answer="stale", state=view.state, text=f"{text}; drop the work and claim again")
+def _out_of_scope(what: str, queues: frozenset[str]) -> OutOfScope:
+    named = ", ".join(sorted(queues))
+    return OutOfScope(f"{what} is not within the scope of the token: {named}", fix="use a token for that queue")

@@ -27,6 +27,7 @@ from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
 from limpet.server.known_tokens import KnownTokens
+from limpet.server.lending import Lending
 from limpet.server.log import server_log
 from limpet.server.problem import problem_response
 from limpet.server.refusal import NoSuchRoute
@@ -64,6 +65,7 @@ class Api:
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
         self.idempotency = Idempotency(app.store)
+        self.lending = Lending(app.store, self.settings.waiting)
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
         self._started = False
@@ -93,6 +95,7 @@ class Api:
         """End streams and long polls, and wait for what is still being written. The app stays open: it is yours."""
         self.end_streams()
         self._started = False
+        await self.lending.close()
         if self.operations is not None:
             await self.operations.stop()
         await self.refused.close()

@@ -21,6 +21,7 @@ from limpet.stores.base import Store
 
 if TYPE_CHECKING:
     from limpet.app import Limpet
+    from limpet.server.lending import Lending
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -42,6 +43,7 @@ class Call(Generic[Q, B]):
     body: B
     request: Request
     ids: Callable[[int], list[bytes]] | None = field(default=None, kw_only=True)  # of jobs, by an Idempotency-Key
+    lending: Lending
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
     feed: Feed  # the live events of the whole store: what the caller may not see must be left out
 
@@ -72,8 +74,8 @@ class Call(Generic[Q, B]):
 
     @cached_property
     def agents(self) -> Agents:
-        """The verbs of agents and workers."""
-        return Agents(self.store)
+        """The verbs of agents and workers; they keep to the caller's queues by themselves."""
+        return self.lending.agents(self.caller)
 
     async def since_ms(self, text: str | None) -> int:
         """The instant that a parameter names; 0 without one."""

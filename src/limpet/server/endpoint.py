@@ -57,6 +57,7 @@ class Endpoint:
             query=query_of(request.query_params.multi_items(), route.query),
             body=body_of(raw, request.headers.get("content-type", ""), route.body),
             request=request,
+            lending=api.lending,
             closing=api.closing,
             feed=api.feed,
         )

@@ -189,6 +189,30 @@ class TestRepeatedClaim:
         assert (await hand.succeed(again))[0].answer == "done"
         assert (await hand.succeed(first))[0].answer == "stale"
 
+    async def test_a_question_that_got_nothing_is_a_new_one_when_it_is_asked_again(self, bench: Bench) -> None:
+        hand = bench.hand()
+        await hand.beat()
+        assert (await hand.ask(2, seq=1)).jobs == ()
+        ids = await bench.add_many(3)
+        for _ in range(2):
+            assert [job.id for job in (await hand.ask(2, seq=1)).jobs] == ids[:2]
+
+    async def test_two_who_ask_the_same_at_once_get_the_same(self, bench: Bench) -> None:
+        await bench.add_many(6)
+        hand, other = bench.hand(), (await bench.other()).hand()
+        await hand.beat()
+        one, two = await asyncio.gather(hand.ask(2, seq=1), other.ask(2, seq=1))
+        assert {(job.id, job.token) for job in one.jobs} == {(job.id, job.token) for job in two.jobs}
+        assert (await bench.store.count()).total(State.running) == 2
+
+    async def test_what_was_settled_since_is_not_in_a_repeated_answer(self, bench: Bench) -> None:
+        ids = await bench.add_many(3)
+        hand = bench.hand()
+        await hand.beat()
+        first, *_ = (await hand.ask(3, seq=1)).jobs
+        await hand.succeed(first)
+        assert [job.id for job in (await hand.ask(3, seq=1)).jobs] == ids[1:]
+
 
 @asynchronous
 class TestSlots:

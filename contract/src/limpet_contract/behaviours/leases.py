@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from limpet.core.endings.transition import Lose
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.lease import Note
@@ -186,6 +190,21 @@ class TestLeaving:
         await hand.beat()
         await hand.leave()
         await hand.leave()
+
+    @pytest.mark.parametrize("leaves_first", [False, True])
+    async def test_a_session_that_leaves_during_its_claim_strands_nothing(
+        self, bench: Bench, leaves_first: bool
+    ) -> None:
+        ids = await bench.add_many(12)
+        other = await bench.other()
+        for number in range(6):
+            hand, same = bench.hand(f"w{number}"), other.hand(f"w{number}")
+            await hand.beat()
+            both = [hand.ask(2, seq=1), same.leave()]
+            await asyncio.gather(*(reversed(both) if leaves_first else both))
+        assert await bench.states(ids) == [State.ready] * 12
+        assert await bench.store.sessions() == []
+        await bench.check_books()
 
     async def test_held_names_what_a_session_holds(self, bench: Bench) -> None:
         await bench.add_many(4)

@@ -43,3 +43,9 @@ class TooManyRequests(AccessError):
     def __init__(self, message: str, *, fix: str = "", retry_after_s: float = 0) -> None:
         super().__init__(message, fix=fix)
         self.retry_after_s = retry_after_s
+
+
+class TooManyWaiting(TooManyRequests):
+    """As many claims wait at this server as it allows; there may be room after `retry_after_s`."""
+
+    code = "too_many_waiting"

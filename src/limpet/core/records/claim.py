@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +15,10 @@ from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.meta import asked_meta
 from limpet.core.jobs.view import AttemptView
 from limpet.core.records.job import NoteRecord, note_record
-from limpet.core.records.record import Record, content
+from limpet.core.records.record import Record, content, seconds
 
-_LEFT_OUT: Final = ("meta", "args_error")  # of the JSON, where there is none
+_CHECKPOINT: Final = "checkpoint"
+_LEFT_OUT: Final = ("meta", "args_error", "checkpoint")  # of the JSON, where there is none
 
 
 class FailureRecord(Record, frozen=True, kw_only=True):
@@ -37,17 +39,21 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
     queue: str
     attempt: int
     attempts: int
+    until: datetime  # the lease, without a heartbeat
+    timeout_s: float | None  # a job that runs for longer is taken back, heartbeats or not
     meta: dict[str, Any] | None = None
     args: Any  # with what the parents left where they refer to it
     args_error: str | None = None  # why that cannot be
     inputs: dict[str, Any]  # by parent: its result, or {"failed": why}
-    notes: tuple[NoteRecord, ...]
+    checkpoint: Any = None  # the newest that an earlier attempt kept
+    notes: tuple[NoteRecord, ...]  # and what else was noted
     failed_before: tuple[FailureRecord, ...]
 
     @classmethod
-    def of(cls, claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> ClaimRecord:
+    def of(cls, claimed: Claimed, attempts: Sequence[AttemptView] = (), *, until: datetime) -> ClaimRecord:
         """The public face of a claim."""
         args, args_error = _arguments(claimed)
+        kept = next((note for note in claimed.notes if note.kind == _CHECKPOINT), None)
         return cls(
             id=id_text(claimed.id),
             token=claimed.token,
@@ -55,6 +61,8 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
             queue=claimed.lane.queue,
             attempt=claimed.attempt,
             attempts=claimed.policy.attempts,
+            until=until,
+            timeout_s=seconds(claimed.policy.timeout_ms),
             meta=asked_meta(claimed.meta) or None,
             args=args,
             args_error=args_error,
@@ -62,7 +70,8 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
                 id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
                 for parent, given in claimed.inputs.items()
             },
-            notes=tuple(map(note_record, claimed.notes)),
+            checkpoint=None if kept is None else content(kept.body),
+            notes=tuple(note_record(note) for note in claimed.notes if note.kind != _CHECKPOINT),
             failed_before=tuple(
                 FailureRecord(attempt=each.number, outcome=each.outcome, error=each.type, message=each.message)
                 for each in attempts

@@ -27,6 +27,7 @@ from limpet.core.tasks.payload import Signature
 from limpet.core.tasks.queue import Queue
 from limpet.core.tasks.template import Template
 from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.foreign_words import OPTIONS
 
 Executor = Literal["async", "thread", "process"]
 OnLostLease = Literal["stop", "go_on"]
@@ -117,6 +118,10 @@ def injected_of(fn: Callable[..., Any]) -> dict[str, object]:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as error:
         raise InvalidTask(f"{fn!r} has no signature that can be read", fix="wrap it in a def") from error
+    if parameters and next(iter(parameters)).name == "self":  # as where tasks are bound
+        raise InvalidTask(
+            f"{getattr(fn, '__qualname__', repr(fn))!r} has a parameter self, which nothing fills", fix=OPTIONS["bind"]
+        )
     found = {p.name: p for p in parameters if isinstance(p.default, Inject)}
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for p in found.values():
@@ -226,9 +231,10 @@ def policy_of(retry: Retry, options: TaskOptions) -> Policy:
     if "hard_timeout" in options:
         hard = timeout_ms_of(options["hard_timeout"], "hard_timeout")
     if soft is not None and hard is not None and hard < soft:
+        timeout = f"timeout={options['timeout']!r}" if "timeout" in options else "timeout, which is 30m by default"
         raise InvalidOption(
-            f"hard_timeout={options.get('hard_timeout')!r} ends before timeout={options.get('timeout')!r}",
-            fix="hard_timeout must be later than timeout (default: timeout + 10 s)",
+            f"hard_timeout={options.get('hard_timeout')!r} ends before {timeout}",
+            fix="set both, hard_timeout later than timeout; without hard_timeout it is timeout + 10 s",
         )
     max_lost = options.get("max_lost", 10)
     if isinstance(max_lost, bool) or not isinstance(max_lost, int) or not 1 <= max_lost <= MOST_ATTEMPTS:

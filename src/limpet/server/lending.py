@@ -1,0 +1,114 @@
+"""Lends jobs to workers that are other programs: bounds how many wait, notices those that go, sweeps for them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from limpet.core.access.refusal import TooManyWaiting
+from limpet.core.errors import StoreError
+from limpet.core.jobs.lease import Serves
+from limpet.core.records.claim import ClaimRecord
+from limpet.ops.agent_sessions import KnownSessions
+from limpet.ops.agents import Agents
+from limpet.server.caller import Caller
+from limpet.server.log import server_log
+from limpet.stores.base import Store
+
+if TYPE_CHECKING:
+    from limpet.server.call import Call
+
+SWEEP_S: Final = 1.0  # as workers of ours do
+RETRY_S: Final = 5.0  # when a claim that may not wait should come again
+
+
+class Lending:
+    """What one server remembers of the programs that work through it; what they hold is in the store alone."""
+
+    def __init__(self, store: Store, most_waiting: int) -> None:
+        self._store = store
+        self._most_waiting = most_waiting
+        self._waiting = 0
+        self._known = KnownSessions()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def agents(self, caller: Caller) -> Agents:
+        """The verbs of a worker, in the name of the caller and within its queues."""
+        if self._sweeping is None:
+            # From the first on, since from here on jobs may be held that only a sweep brings back.
+            self._sweeping = asyncio.ensure_future(self._sweep())
+        return Agents(self._store, caller.name, queues=caller.queues, known=self._known, sweep=False)
+
+    async def claim(
+        self,
+        call: Call[Any, Any],
+        worker: str,
+        serves: Serves,
+        *,
+        most: int,
+        lease_ms: int,
+        wait_ms: int,
+        key: str | None,
+    ) -> list[ClaimRecord]:
+        """Jobs for the client of a call; nothing is held for one that has gone, nor when the server ends."""
+        with self._place(wait_ms):
+            async with _over(call) as over:
+                return await self.agents(call.caller).claim(
+                    worker, serves, most=most, lease_ms=lease_ms, wait_ms=wait_ms, key=key, over=over
+                )
+
+    async def close(self) -> None:
+        """End the sweeps."""
+        sweeping, self._sweeping = self._sweeping, None
+        if sweeping is not None:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+
+    @contextmanager
+    def _place(self, wait_ms: int) -> Iterator[None]:
+        """One of the places for claims that wait; each has a session in the store, which beats."""
+        if not wait_ms:
+            yield
+            return
+        if self._waiting >= self._most_waiting:
+            raise TooManyWaiting(
+                f"{self._waiting} claims wait at this server, and it lets no more wait",
+                fix="wait as long as Retry-After says; [server] waiting says how many may wait, or claim with wait 0",
+                retry_after_s=RETRY_S,
+            )
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def _sweep(self) -> None:
+        """Take back what silent workers held, as a worker of ours does: there may be none."""
+        while True:
+            await asyncio.sleep(SWEEP_S * random.uniform(0.75, 1.25))
+            try:
+                lost = await self._store.expire()
+            except StoreError as error:
+                server_log(logging.WARNING, "the store failed a sweep", code=error.code, error=error)
+                continue
+            if lost:
+                server_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
+
+
+@asynccontextmanager
+async def _over(call: Call[Any, Any]) -> AsyncIterator[asyncio.Event]:
+    """An event that is set when the client of the call has gone or the server ends."""
+    over = asyncio.Event()
+    watching = [asyncio.ensure_future(each) for each in (call.gone(), call.closing.wait())]
+    for each in watching:
+        each.add_done_callback(lambda done: over.set())
+    try:
+        yield over
+    finally:
+        for each in watching:
+            each.cancel()
