@@ -92,9 +92,14 @@ class Types:
         schemas = [self._schemas[part] for part in parts_of(kind)]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
-    def must_have(self, body: Any) -> bool:
+    @staticmethod
+    def must_have(body: Any) -> bool:
         """Whether a body cannot be left out: an empty object would not do."""
-        return not _is_struct(body) or bool(self.components[self._name(body)]["required"])
+        try:
+            msgspec.json.decode(b"{}", type=body)
+        except msgspec.ValidationError:
+            return True
+        return False
 
     def _name(self, kind: type) -> str:
         """What a struct is called among the components: its name, with its module where two have that."""
