@@ -76,6 +76,18 @@ def test_hooks_hear_of_a_death_and_of_what_it_takes_along(tmp_path: Path) -> Non
     assert shipped == "order 1 is on its way"
 
 
+def test_a_secret_is_used_and_shown_to_no_one(tmp_path: Path) -> None:
+    mask = "•••redacted•••"
+    card = {"number": mask, "holder": "Ada"}
+    assert run("secret_arguments.py", tmp_path) == [
+        f"arguments: { ({'order': 7, 'card': card, 'pin': mask}) }",
+        f"error: order 7: the pin '{mask}' is not that of {mask}",
+        "search: args.card.number cannot be searched by: the rule 'card.number' hides it",
+        "after the edit: succeeded",
+        f"the audit log: { ({'pin': mask}) } became { ({'pin': mask}) }",
+    ]
+
+
 def test_a_budget_admits_what_it_can_pay_and_lets_the_rest_wait(tmp_path: Path) -> None:
     assert run("budget.py", tmp_path) == [
         "succeeded, spent 0.20",

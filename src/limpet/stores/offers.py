@@ -64,6 +64,9 @@ class Offers:
         self._look_at_s, self._is_wanted = time.monotonic() + KNOWN_S, listened
         if listened:
             self.attach()
+        else:
+            for outlet in self._outlets.values():
+                outlet.forget()
 
     def beaten(self, listened: bool) -> None:
         """A beat has said it, and the next one will in time: until then nothing has to be looked for."""

@@ -111,6 +111,11 @@ class Outlet:
         """A job does not run here any more; its scope and attempt, if it was claimed here."""
         return self._held.pop(id, None)
 
+    def forget(self) -> None:
+        """There is no reader: from here on it is not heard what becomes of jobs."""
+        self._clear()
+        self._held = {}
+
     # -- telling
 
     def look(self) -> None:
@@ -135,8 +140,7 @@ class Outlet:
         if self._looking is not None and not self._looking.done():
             await asyncio.wait({self._looking})
         if not self._offers.are_wanted:
-            self._clear()
-            self._held.clear()
+            self.forget()
             return
         if self._unknown:
             await self._look_up()
