@@ -103,6 +103,15 @@ def test_at_a_terminal_the_editor_opens(
         assert msgspec.json.decode(cli("job", dead, "--json").out)["args"]["to"] == "b"
 
 
+def test_masks_that_are_left_alone_stay_what_they_hide(cli: Cli, dead: str, tmp_path: Path) -> None:
+    cli("redaction", "add", "args.to")
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i \'s/"count": 1/"count": 2/\' "$1"\n')
+    assert at_terminal(dead, editor)[0] == 0
+    cli("redaction", "remove", "args.to")
+    assert cli("job", dead, "--json").json["args"] == {"to": "a", "count": 2}
+
+
 @pytest.mark.parametrize(
     ("mistake", "says"),
     [("'s/1/\"many\"/'", 'count is "many", not a whole number'), ("'s/1/,/'", "is not a JSON object")],

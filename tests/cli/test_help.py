@@ -21,6 +21,7 @@ STAYS = (
     "demo",
     "completion",
     "dead review",
+    "operations run",
 )  # they run on, ask, or are no call of `limpet`
 SHOP = """
 from limpet import Limpet

@@ -123,6 +123,7 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
         (send, {"timeout": -1}, r"timeout=-1"),
         (send, {"timeout": 0}, r"timeout=0"),
         (send, {"timeout": 30, "hard_timeout": 20}, r"hard_timeout=20 ends before timeout=30"),
+        (send, {"hard_timeout": 3}, r"hard_timeout=3 ends before timeout, which is 30m by default"),
         (send, {"retry": "x"}, r"retry='x'"),
         (send, {"tenant": "custmer"}, r"tenant='custmer'.*did you mean 'customer'"),
         (send, {"limits": [Limit("x:{custmer}", rate="1/s")]}, r"'custmer'.*did you mean 'customer'"),

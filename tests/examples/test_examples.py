@@ -54,6 +54,15 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_the_api_is_mounted_with_its_users_own_login(tmp_path: Path) -> None:
+    assert run("mounted.py", tmp_path) == [
+        "bob sees mail.send: ready",
+        "bob: 403 user:bob has the role viewer, and this needs operator",
+        "ada: queue:mail is paused",
+        "a stranger: 401 Token required",
+    ]
+
+
 def test_a_board_counts_what_happens(tmp_path: Path) -> None:
     assert run("watch.py", tmp_path) == ["ready: 20", "running: 20", "succeeded: 19", "dead: 1"]
 
@@ -65,6 +74,18 @@ def test_hooks_hear_of_a_death_and_of_what_it_takes_along(tmp_path: Path) -> Non
         "mail: order 2 will not be shipped",
     ]
     assert shipped == "order 1 is on its way"
+
+
+def test_a_secret_is_used_and_shown_to_no_one(tmp_path: Path) -> None:
+    mask = "•••redacted•••"
+    card = {"number": mask, "holder": "Ada"}
+    assert run("secret_arguments.py", tmp_path) == [
+        f"arguments: { ({'order': 7, 'card': card, 'pin': mask}) }",
+        f"error: order 7: the pin '{mask}' is not that of {mask}",
+        "search: args.card.number cannot be searched by: the rule 'card.number' hides it",
+        "after the edit: succeeded",
+        f"the audit log: { ({'pin': mask}) } became { ({'pin': mask}) }",
+    ]
 
 
 def test_a_budget_admits_what_it_can_pay_and_lets_the_rest_wait(tmp_path: Path) -> None:

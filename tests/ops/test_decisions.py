@@ -112,6 +112,19 @@ async def test_jobs_that_are_decided_about_near_each_other_are_one_decision(benc
     assert (span.at.timestamp(), span.until.timestamp()) == (begun_ms / 1000, (begun_ms + MINUTE_MS) / 1000)
 
 
+async def test_an_operation_is_one_decision_however_long_it_takes(
+    bench: Bench, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions_module, "NEAR_MS", -1)  # no two lines are near each other
+    for _ in range(3):
+        await die(bench)
+    started = await operator.operations.start("retry", "state:dead cause:dns", reason="it is back")
+    await operator.operations.run(started.id)
+    (dns,) = (await operator.desk.decisions()).causes
+    assert told(dns) == [("retry", "ada", "it is back", 3)]
+    assert (dns.decisions[0].operation, dns.decisions[0].became) == (started.id, {"waiting": 3})
+
+
 async def test_a_queue_and_a_time_narrow_it(bench: Bench, operator: Operator) -> None:
     await die(bench)
     await die(bench, queue="paper")

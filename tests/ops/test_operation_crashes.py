@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from limpet.core.errors import StoreUnreachable
 from limpet.core.jobs.ids import id_text
@@ -16,7 +18,7 @@ from limpet.core.operations import operation as operation_module
 from limpet.core.operations.operation import LEASE_MS
 from limpet.ops import Operator
 from limpet.ops.operations import Operations
-from limpet.stores.base import Store
+from limpet.stores.base import RetryAnswer, RetryRequest, Store
 from limpet_contract.bench import Bench
 from limpet_contract.crash import Unreliable
 from tests.contract.harnesses import HARNESSES, SHARED
@@ -48,7 +50,9 @@ async def made(bench: Bench, verb: str, queue: str) -> list[bytes]:
 
 async def broken_off(bench: Bench, verb: str, queue: str, fail_at: int) -> tuple[str, bool]:
     """Run an operation whose process dies right after that call; its id, and whether it lived to the end."""
-    started = await Operations(bench.store, "ada", lambda: bench.clock.now_ms).start(verb, f"queue:{queue}")
+    started = await Operations(bench.store, "ada", lambda: bench.clock.now_ms).start(
+        verb, f"queue:{queue} attempt>=0"
+    )  # counted by a walk
     store = cast(Store, Unreliable(bench.store, fail_at, "unheard", "dies"))
     try:
         await Operations(store, "ada", lambda: bench.clock.now_ms).run(started.id)
@@ -87,3 +91,61 @@ async def test_what_is_broken_off_at_any_call_is_finished_once(
         await check(bench, verb, id, ids, str(fail_at))
     assert fail_at > 15, "it was broken off at all of its calls"
     await bench.check_books()
+
+
+class Raced:
+    """A store whose retries another process makes too, a moment earlier."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        await self._store.retry(request, now_ms=now_ms)
+        return await self._store.retry(request, now_ms=now_ms)
+
+
+class Killed:
+    """A store whose caller is killed at its first retry, which has reached so many jobs."""
+
+    def __init__(self, store: Store, reached: int) -> None:
+        self._store = store
+        self._reached = reached
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        await self._store.retry(replace(request, ids=request.ids[: self._reached]), now_ms=now_ms)
+        raise StoreUnreachable("the process is killed", verb="retry")
+
+
+def operations_of(bench: Bench, store: object, actor: str = "ada") -> Operations:
+    return Operations(cast(Store, store), actor, lambda: bench.clock.now_ms)
+
+
+async def begun(bench: Bench, reached: int) -> tuple[str, list[bytes]]:
+    """An operation whose first chunk was written down, and has reached so many of its jobs; and all of these."""
+    ids = await made(bench, "retry", "mail")
+    started = await operations_of(bench, bench.store).start("retry", "queue:mail")
+    with pytest.raises(StoreUnreachable):
+        await operations_of(bench, Killed(bench.store, reached)).run(started.id)
+    bench.clock.advance(LEASE_MS)
+    return started.id, ids
+
+
+async def test_a_runner_that_was_taken_for_dead_and_acts_after_all_is_counted_and_logged(bench: Bench) -> None:
+    id, ids = await begun(bench, 0)
+    await operations_of(bench, Raced(bench.store)).run(id)
+    await check(bench, "retry", id, ids, "raced")
+
+
+async def test_a_cancelled_operation_touches_nothing_more_but_logs_what_a_dead_runner_did(bench: Bench) -> None:
+    id, ids = await begun(bench, 2)
+    gone = await operations_of(bench, bench.store, "bob").cancel(id, reason="enough")
+    assert (gone.state, gone.answers, gone.runner) == ("cancelled", {"retried": 2}, None)
+    lines = [each.job for each in await Operator(bench.store, "bob").audit() if each.kind == "job.retry"]
+    assert len(lines) == 2
+    assert Counter(await bench.states(ids)) == {State.dead: 1, State.ready: 2}

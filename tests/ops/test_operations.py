@@ -301,8 +301,13 @@ async def test_two_processes_share_what_waits_and_none_runs_twice(bench: Bench, 
     await dead(bench, 40)
     bench.clock.advance(1)
     started = await desk.operations.start("retry", "state:dead")
-    several = [Desk(await bench.other(), f"runner {number}") for number in range(3)]
-    answers = await asyncio.gather(*(each.operations.run(started.id) for each in several))
+
+    async def follow(seconds: float) -> None:
+        await asyncio.sleep(0.01)
+
+    stores = [(await bench.other()).store for _ in range(3)]
+    several = [Operations(store, "bob", lambda: bench.clock.now_ms, sleep=follow) for store in stores]
+    answers = await asyncio.gather(*(each.run(started.id) for each in several))
     assert {answer.state for answer in answers} == {"done"}
     assert answers[0].answers == {"retried": 40}
     assert len(await desk.lines("job.retry")) == 40

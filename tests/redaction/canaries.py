@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+from contextlib import suppress
 from typing import Any, Final
 
-from limpet import Dead, Every, JobRecord, Limpet, Secret, Snooze, chain, current_job
+from limpet import Dead, Every, JobRecord, Limpet, Secret, Snooze, StepFailed, chain, current_job
 from limpet.client.handle import JobHandle
 
 LOG: Final = logging.getLogger("shop")
@@ -23,6 +24,10 @@ class Canaries(dict[str, str]):
     def sung(self, text: str) -> set[str]:
         """Where the secrets were planted that can be seen in the text."""
         return {where for where, core in self.items() if core in text or core[:9] in text or core[-9:] in text}
+
+
+def refuse(pin: str) -> None:
+    raise ValueError(f"the step refused {pin}")
 
 
 class Shop:
@@ -47,6 +52,8 @@ class Shop:
             LOG.error("the password is %r", form["password"], extra={"card": form["cards"][0]["card"]["number"]})
             await job.save({"token": plant("checkpoint"), "seen": secret if user == "ada" else ""})
             step = await job.step("charge", lambda: {"token": plant("step"), "seen": secret if user == "ada" else ""})
+            with suppress(StepFailed):
+                await job.step.options(on_error="keep")("kept", refuse, secret)
             try:
                 raise KeyError(secret)
             except KeyError as error:

@@ -128,6 +128,7 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
     calls = [words.split() for words in READS]
     calls += [[*words.split(), job.id] for words in OF_A_JOB for job in shop.jobs.values()]
     calls += [["dead", "edit", shop.jobs["login"].id, "--patch", '{"user": "bob"}', "--dry-run"]]
+    calls += [["enqueue", "issue", '{"pin": "x"}', "--id", shop.jobs["issue"].id, "--wait", "5s"]]
     for call in calls:
         for form in ([], ["--json"]):
             main([*call, *where, *form])
@@ -139,6 +140,7 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
     faces = ("job", "explain", "log", "causes", "audit", "flows", "schedules")
     assert [face for face in faces if MASK not in found[face]] == []
     assert MASK in found["limpet jobs --json"]
+    assert all(MASK in found[" ".join(("limpet", *calls[-1], *form))] for form in ([], ["--json"]))
 
 
 def test_without_rules_every_canary_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,10 +139,14 @@ async def test_a_busy_child_whose_interpreter_is_held_ends_after_five_minutes(
     assert await scene.sentence(400) == (301, "kill")
 
 
-async def test_a_stopped_child_ends_after_two_leases_though_it_is_still_loading(scene: Scene) -> None:
+async def test_a_stopped_child_ends_after_two_leases_though_it_is_still_loading(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     scene.child.ready = None
     stop(scene.child.pid)
     assert await scene.sentence(60) == (31, "kill")
+    first = caplog.records[0].limpet["event"]  # type: ignore[attr-defined]
+    assert first == "child is silent, its process is stopped", "no handler blocks it"
 
 
 async def test_a_supervisor_that_slept_too_blames_nobody_for_it(scene: Scene) -> None:

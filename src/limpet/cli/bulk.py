@@ -34,13 +34,7 @@ def words_to_which(words: Sequence[str]) -> Which:
 
 async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_run: bool, yes: bool) -> int:
     """Do it, or say what would be done. Jobs named one by one need no question."""
-    asks = is_query(words) and not yes
-    report: Any = None
-    if dry_run or asks:
-        report = await act(dry_run=True)
-        if not dry_run and report.matched:
-            _show(terminal, report)
-            terminal.confirm(f"{report.action} {jobs_text(report.matched)}?", yes=yes)
+    report: Any = await previewed(terminal, act, words, dry_run=dry_run, yes=yes)
     if not dry_run and (report is None or report.matched):
         with terminal.progress("working") as progress:
             report = await act(progress=progress)
@@ -51,6 +45,19 @@ async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_
         for note in report.notes:
             terminal.say(f"note: {note}")
     return _exit(report, named=not is_query(words))
+
+
+async def previewed(
+    terminal: Terminal, act: Act, words: Sequence[str], *, dry_run: bool, yes: bool
+) -> BulkReport | None:
+    """What it would do, if that is asked for, or has to be asked before; the person has agreed then."""
+    if not dry_run and (yes or not is_query(words)):
+        return None
+    report = await act(dry_run=True)
+    if not dry_run and report.matched:
+        _show(terminal, report)
+        terminal.confirm(f"{report.action} {jobs_text(report.matched)}?", yes=yes)
+    return report
 
 
 def jobs_text(count: int) -> str:

@@ -28,7 +28,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Correct": {
         "cancel": "Cancel jobs by id or query.",
         "retry, rerun": "Run dead jobs again; finished ones as new.",
-        "dead": "Dead letters: causes, retry, edit, discard.",
+        "dead, operations": "Dead letters; actions on many jobs.",
         "approvals": "What jobs ask of people: list, approve, reject.",
         "signal": "Give a job the event that it waits for.",
     },
@@ -65,6 +65,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "look": ("workers", "stats", "events", "audit", "doctor"),
     "classify": ("classify",),
     "dead": ("dead",),
+    "operations": ("operations",),
     "waits": ("approvals", "approve", "reject", "signal"),
     "gates": ("limits", "breakers"),
     "schedules": ("schedules",),

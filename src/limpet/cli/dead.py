@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from limpet.cli.bulk import is_query, run_action, words_to_which
+from limpet.cli.care import Care, careful, run_operation
 from limpet.cli.causes import CAUSE_COMMANDS
 from limpet.cli.decisions import log
 from limpet.cli.edit import edit
@@ -68,11 +69,14 @@ async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything
 @click.argument("which", nargs=-1, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--all", "everything", is_flag=True, help="Every dead job.")
 @bulk_options
+@careful(replays=False)
 async def discard_body(
-    terminal: Terminal, which: tuple[str, ...], everything: bool, dry_run: bool, yes: bool, reason: str
+    terminal: Terminal, which: tuple[str, ...], care: Care, everything: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
     """Remove dead jobs for good; the audit log keeps the user and the reason."""
     words = _wanted(which, everything)
+    if care.asked:
+        return await run_operation(terminal, "discard", words, care, dry_run=dry_run, yes=yes, reason=reason)
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:

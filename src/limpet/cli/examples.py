@@ -116,7 +116,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "retry": (
         "limpet retry error:Timeout queue:mail --dry-run",
-        """limpet retry 4d1c --patch '{"to": "c@d.e"}' --yes""",
+        "limpet retry error:Timeout --per-second 10 --sample 20 --stop-after 5 --yes",
     ),
     "rerun": ("limpet rerun 4d1c", "limpet rerun state:cancelled task:export 'age<1d' --dry-run"),
     "dead": ("limpet dead causes", "limpet dead retry error:Timeout --yes --reason 'it is back'"),
@@ -163,6 +163,19 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet dead discard 4d1c --reason 'order was cancelled'",
         "limpet dead discard task:mail.send 'age>30d' --dry-run",
     ),
+    "operations": ("limpet operations", "limpet operations continue 4d1c"),
+    "operations list": ("limpet operations --watch", "limpet operations list --open --json"),
+    "operations show": ("limpet operations show 4d1c", "limpet operations show 4d1c --json"),
+    "operations continue": (
+        "limpet operations continue 4d1c",
+        "limpet operations continue 4d1c --background --reason 'the sample looks well'",
+    ),
+    "operations pause": (
+        "limpet operations pause 4d1c",
+        "limpet operations pause 4d1c --reason 'the provider is slow' --json",
+    ),
+    "operations cancel": ("limpet operations cancel 4d1c", "limpet operations cancel 4d1c --reason 'wrong query'"),
+    "operations run": ("limpet operations run 4d1c", "limpet operations run"),
     "approvals": ("limpet approvals", "limpet approvals approve 4d1c --comment 'checked'"),
     "approvals list": ("limpet approvals queue:refunds", "limpet approvals list --limit 10 --jsonl"),
     "approvals approve": (

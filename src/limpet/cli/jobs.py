@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from limpet.cli.bulk import run_action, words_to_which
+from limpet.cli.care import Care, careful, run_operation
 from limpet.cli.terminal import Terminal, patience_ms
 from limpet.cli.words import (
     Asking,
@@ -151,10 +152,15 @@ async def explain_body(terminal: Terminal, id: str) -> None:
 @click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--force", is_flag=True, help="Take running jobs away from their workers.")
 @bulk_options
+@careful(replays=False)
 async def cancel_body(
-    terminal: Terminal, which: tuple[str, ...], force: bool, dry_run: bool, yes: bool, reason: str
+    terminal: Terminal, which: tuple[str, ...], care: Care, force: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
     """Cancel jobs and their dependents; running ones are asked to stop."""
+    if care.asked:
+        return await run_operation(
+            terminal, "cancel", which, care, dry_run=dry_run, yes=yes, reason=reason, force=force
+        )
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:
@@ -165,7 +171,7 @@ async def cancel_body(
 
 def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     """The options of `retry` and `dead retry`."""
-    made: Callable[..., Any] = bulk_options(function)
+    made: Callable[..., Any] = bulk_options(careful(replays=True)(function))
     for option in (
         click.option("--forget-all", is_flag=True, help="Run every recorded step again."),
         click.option("--forget", multiple=True, metavar="STEP", help="Run this recorded step again; repeatable."),
@@ -187,6 +193,7 @@ async def retry_body(terminal: Terminal, which: tuple[str, ...], **how: Any) -> 
 async def run_retry(
     terminal: Terminal,
     which: tuple[str, ...],
+    care: Care,
     *,
     dry_run: bool,
     yes: bool,
@@ -201,6 +208,9 @@ async def run_retry(
     if args is not None and patch is not None:
         raise UsageError("--args and --patch exclude each other", fix="--args replaces all, --patch changes some")
     steps = ("*",) if forget_all else forget
+    if care.asked:
+        edit = {"delay_ms": delay, "args": args, "patch": patch, "forget": steps}
+        return await run_operation(terminal, "retry", which, care, dry_run=dry_run, yes=yes, reason=reason, **edit)
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:
@@ -214,14 +224,19 @@ async def run_retry(
 @click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)", shell_complete=complete_query)
 @click.option("--no-unique", is_flag=True, help="Do not take the unique key: run even if another job holds it.")
 @bulk_options
+@careful(replays=True)
 async def rerun_body(
-    terminal: Terminal, which: tuple[str, ...], no_unique: bool, dry_run: bool, yes: bool, reason: str
+    terminal: Terminal, which: tuple[str, ...], care: Care, no_unique: bool, dry_run: bool, yes: bool, reason: str
 ) -> int:
     """Run succeeded and cancelled jobs again, as new jobs with the same arguments.
 
     Queue, tenant, limits and retries are those of the task today; the new job has no parents and no dependents.
     Dead jobs keep their id: use `retry`.
     """
+    if care.asked:
+        return await run_operation(
+            terminal, "rerun", which, care, dry_run=dry_run, yes=yes, reason=reason, unique=not no_unique
+        )
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:

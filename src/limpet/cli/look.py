@@ -16,7 +16,7 @@ from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
 _NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "tenant_depth", "adaptive", "weight")
-_THINGS: Final = ("key", "cause", "queue", "flow", "schedule", "name")  # what an entry may be about
+_THINGS: Final = ("key", "cause", "queue", "flow", "schedule", "operation", "name")  # what an entry may be about
 _LONGEST: Final = 60  # characters of an argument that a person changed
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}

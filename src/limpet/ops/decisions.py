@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Entry, JobView
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
+from limpet.core.records.log import AuditRecord
 from limpet.core.records.record import moment
+from limpet.core.redaction.redaction import Redaction
 from limpet.ops.causes import Key, known_causes, veiled
 from limpet.ops.events import pages_back
+from limpet.ops.redaction import redaction_of
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
 
@@ -58,6 +59,7 @@ class _Decision:
             job=id_text(entry.job) if entry.job is not None and self.jobs == 1 else None,
             edited=self.edited,
             query=self.facts.get("query"),
+            operation=self.facts.get("operation"),
             said={name: self.facts.get(name) for name in _SAID if name in changed},
             became=dict(sorted(self.became.items())),
         )
@@ -66,23 +68,25 @@ class _Decision:
 class _Reader:
     """Gathers the lines of the audit log to decisions, newest first."""
 
-    def __init__(self, queue: str | None) -> None:
-        self.queue = queue
+    def __init__(self, queue: str | None, redaction: Redaction) -> None:
+        self.queue, self.redaction = queue, redaction
         self.found: list[_Decision] = []  # by their last lines
         self._open: dict[object, _Decision] = {}
         self._decided_later: set[bytes] = set()
 
     def take(self, entry: Entry) -> None:
         """The next older line."""
-        facts = facts_of(entry)
+        facts = facts_of(entry, self.redaction)
         if not facts or (self.queue is not None and facts["queue"] != self.queue):
             return
         if entry.job is None:
             self.found.append(_Decision(entry, facts, entry.at_ms))
             return
-        which = (entry.kind, entry.actor, entry.reason, facts.get("query"), facts.get("delay_ms"), key_of(facts))
+        operation = facts.get("operation")
+        how = (operation, facts.get("query"), facts.get("delay_ms"))
+        which = (entry.kind, entry.actor, entry.reason, how, key_of(facts))
         one = self._open.get(which)
-        if one is None or one.begin_ms - entry.at_ms > NEAR_MS:
+        if one is None or (operation is None and one.begin_ms - entry.at_ms > NEAR_MS):
             one = self._open[which] = _Decision(entry, facts, entry.at_ms)
             self.found.append(one)
         one.begin_ms = min(one.begin_ms, entry.at_ms)
@@ -105,7 +109,7 @@ async def decisions(
     before: int | None = None,
 ) -> DecisionLog:
     """What was decided since then, by cause; a long log is read in parts (`before` = the cursor of the part before)."""
-    reader, cursor, lines = _Reader(queue), None, 0
+    reader, cursor, lines = _Reader(queue, await redaction_of(store)), None, 0
     async for page in pages_back(store, "audit", before):
         for entry in reversed(page):
             if entry.at_ms >= since_ms:
@@ -127,16 +131,14 @@ async def decisions(
     return DecisionLog(since=since, until=moment(now_ms), causes=causes, cursor=cursor)
 
 
-def facts_of(entry: Entry) -> dict[str, Any]:
-    """What a line says about a cause of dead jobs; nothing if it is about something else."""
+def facts_of(entry: Entry, redaction: Redaction) -> dict[str, Any]:
+    """What a line says about a cause of dead jobs, without secrets; nothing if it is about something else."""
     if not entry.kind.startswith(("cause.", "job.retry", "job.discard")):
         return {}
-    try:
-        facts = msgspec.json.decode(entry.data, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        return {}  # another release wrote it
+    facts = AuditRecord.of(entry, redaction).data  # what another release wrote may be anything
     # A job that was not dead has no cause: one that was scheduled and is started now.
-    return facts if all(isinstance(facts.get(name), str) for name in ("cause", "queue", "task")) else {}
+    whole = isinstance(facts, dict) and all(isinstance(facts.get(name), str) for name in ("cause", "queue", "task"))
+    return facts if whole else {}
 
 
 def key_of(facts: Mapping[str, Any]) -> Key:

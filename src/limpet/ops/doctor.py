@@ -105,7 +105,10 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
     for session in sessions:
         if session.silent_ms is not None:
             text = f"the loop of worker {session.session} has not turned for {text_of_ms(session.silent_ms)}"
-            fix = "its log says where it stands; a handler that blocks belongs into a thread: def instead of async def"
+            fix = (
+                "its log says where it stands, or that its process is stopped; a handler that blocks belongs into a "
+                "thread: def instead of async def"
+            )
             yield Finding("warning", "silent_worker", text, fix)
     for (queue, task), count in sorted(waiting.items()):
         if queue == HOOKS or any(_may_run(session, queue, task) for session in sessions):

@@ -225,13 +225,8 @@ class OperationRun:
         the jobs. Of a cancelled operation only this is done.
         """
         self._deed.begin(chunk)
-        logged: dict[bytes, str] = await self._logged(chunk) if resumed else {}
-        words = dict(logged)
-        if resumed:
-            words |= await self._deed.traces([id for id in chunk.ids if id not in logged])
-        rest = [id for id in chunk.ids if id not in words]
-        if rest and self.operation.state != "cancelled":
-            words |= zip(rest, await self._deed.act(rest), strict=True)
+        logged = await self._logged(chunk) if resumed else {}
+        words = logged | await self._act([id for id in chunk.ids if id not in logged], resumed=resumed)
         now_ms = await self.now_ms()
         if now_ms - self._wrote_ms >= LEASE_MS:
             await self._save(lambda one: one)  # another process may have taken it, which has logged this then
@@ -241,6 +236,17 @@ class OperationRun:
         ran = [self._deed.replayed(id) for id in chunk.ids if words.get(id) in changed]
         replayed = [id for id in ran if id is not None]
         await self._save(lambda one: one.acted(words, changed, replayed, problems))
+
+    async def _act(self, ids: Sequence[bytes], *, resumed: bool) -> dict[bytes, str]:
+        """Act on those that no runner has acted on; of each what became of it."""
+        words = dict(await self._deed.traces(ids)) if resumed else {}
+        rest = [id for id in ids if id not in words]
+        if not rest or self.operation.state == "cancelled":
+            return words
+        words |= zip(rest, await self._deed.act(rest), strict=True)
+        if resumed:  # the runner before may have lived, and been quicker
+            words |= await self._deed.traces([id for id in rest if words[id] not in self._deed.changed])
+        return words
 
     async def _log(self, chunk: Chunk, words: Mapping[bytes, str], now_ms: int) -> None:
         decision, facts = self._decision, chunk.facts_by_id()

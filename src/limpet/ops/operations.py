@@ -32,7 +32,7 @@ from limpet.ops.operation_run import LOOK_MS, OperationRun, Sleep
 from limpet.ops.operation_shelf import Kept, Shelf
 from limpet.ops.query import query_text
 from limpet.ops.redaction import redaction_of
-from limpet.ops.select import Which, chosen, definite, guarded, named_ids, refuse_unknown_steps
+from limpet.ops.select import Which, chosen, counted, definite, guarded, named_ids, refuse_unknown_steps
 from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
 
@@ -83,12 +83,17 @@ class Operations:
         redaction = await redaction_of(self.store)
         deed = deed_of(self.store, operation, redaction, self._asked_ms)
         which = definite(which, verb) if isinstance(which, str) else which
-        ids, samples = await chosen(self.store, which, deed.states(which), verb, redaction, now_ms=self._asked_ms)
-        await deed.check(ids)
         edit = Edit(operation.how.args, operation.how.patch)
+        if operation.counted and isinstance(which, Query):
+            query, matched = replace(guarded(which, deed.states(which), verb), limit=3), operation.matched
+            samples: Sequence[JobView] = (await self.store.find(query, now_ms=self._asked_ms)).jobs
+        else:
+            ids, samples = await chosen(self.store, which, deed.states(which), verb, redaction, now_ms=self._asked_ms)
+            await deed.check(ids)
+            matched = len(ids)
         return BulkReport(
             verb,
-            len(ids),
+            matched,
             tuple(JobRecord.of(redaction.job(edit.of(view))) for view in samples),
             dry_run=True,
             edits=tuple(edit.changes(view, redaction) for view in samples) if edit else (),
@@ -195,9 +200,12 @@ class Operations:
         if isinstance(which, str | Query):
             query = definite(which, verb) if isinstance(which, str) else replace(which, cursor=None)
             redaction = await redaction_of(self.store)
-            guarded(query, deed_of(self.store, operation, redaction).states(query), verb)
+            query = guarded(query, deed_of(self.store, operation, redaction).states(query), verb)
             ShownJobs(redaction, query)  # which refuses a question about what is hidden
-            return replace(operation, query=which if isinstance(which, str) else query_text(query))
+            # An edit is checked with each job, so its jobs are counted one by one before the first is changed.
+            matched = None if how.args is not None or how.patch is not None else await counted(self.store, query)
+            text = which if isinstance(which, str) else query_text(replace(which, cursor=None))
+            return replace(operation, query=text, counted=matched is not None, matched=matched or 0)
         if len(which) > MOST_NAMED:
             raise InvalidOption(
                 f"{len(which):,} jobs are named, and {MOST_NAMED:,} is the most", fix="name them by a query"

@@ -44,7 +44,8 @@ async def books(store: Store, counts: Counts) -> list[Finding]:
     if not found:
         return [Finding("ok", "books", f"counters and indexes say what the {stored:,} stored records say")]
     words = "; ".join(words_of(each) for each in found[:_SHOWN])
-    more = f"; and {len(found) - _SHOWN} more differences" if len(found) > _SHOWN else ""
+    beyond = len(found) - _SHOWN
+    more = f"; and {beyond} more difference{'s' if beyond > 1 else ''}" if beyond > 0 else ""
     return [Finding("error", "books", f"the store differs from its records: {words}{more}", FIX)]
 
 

@@ -10,13 +10,15 @@ from msgspec.structs import replace
 from limpet.core.errors import AmbiguousId, InvalidOption, JobNotFound
 from limpet.core.flows.steps import KIND
 from limpet.core.jobs.ids import id_bytes, id_text
-from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.state import LIVE, STATES, State
 from limpet.core.jobs.view import JobView, Query, Term
 from limpet.core.redaction.redaction import Redaction
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.query import InvalidQuery, looks_like_query, parse_query, query_text
 from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
+from limpet.stores.match import lane_match_of
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
 MOST_HOLDERS = 100  # jobs that were enqueued with one key: of several tasks, and of some time
@@ -151,6 +153,18 @@ async def named_ids(store: Store, words: Sequence[str]) -> list[bytes]:
                 f"{word!r} stands among ids", fix="give ids or a query, not both; quote a word to search for it"
             )
     return list(dict.fromkeys([await resolve(store, text) for text in words]))
+
+
+async def counted(store: Store, query: Query) -> int | None:
+    """How many jobs match, by the store's counters; None when they do not know, since the query asks for more.
+
+    >>> await counted(store, parse_query("state:dead queue:mail"))  # doctest: +SKIP
+    """
+    if any(term.field not in ("queue", "task") for term in query.terms):
+        return None
+    fits, states = lane_match_of(query.terms), frozenset(STATES) if query.states is None else query.states
+    now = (await store.count()).now
+    return sum(number for (queue, task, state), number in now.items() if state in states and fits(Lane(queue, task)))
 
 
 async def refuse_unknown_steps(store: Store, ids: Sequence[bytes], names: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ class ShownJobs:
         page = await store.find(query, now_ms=now_ms)
         while self._sees:
             matches = [place for place, view in enumerate(page.jobs) if self.match(view)]
-            missing = query.limit - len(found)
+            missing = self.query.limit - len(found)
             if len(matches) > missing:  # the cursor must stand behind the last one that is answered
                 page = await store.find(
                     replace(query, cursor=query.cursor, limit=matches[missing - 1] + 1), now_ms=now_ms

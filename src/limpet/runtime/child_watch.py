@@ -72,9 +72,10 @@ class ChildWatch:
         idle_ms = self._idle.look(self._rests(found))
         if not self._warned:
             self._warned = True
+            stopped = found is not None and found.stopped
             worker_log(
                 logging.WARNING,
-                "child is silent, its event loop is blocked",
+                f"child is silent, its {'process is stopped' if stopped else 'event loop is blocked'}",
                 pid=child.pid,
                 silent_ms=child.roster.silent_ms(),
                 state="unknown" if found is None else found.state,

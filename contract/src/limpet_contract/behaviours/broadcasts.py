@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from limpet.core.jobs.bulletin import MOST_BYTES, UNKNOWN, Counted, Moved, read_bulletin
 from limpet.core.jobs.state import State
 from limpet.stores.asking import broadcasting
@@ -182,14 +184,18 @@ class TestLiveEvents:
             id = await other.add()
             assert await ear.moves(1) == [(id, "enqueued", State.ready)]
 
-    async def test_without_a_reader_nothing_is_sent(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("beats", [True, False])
+    async def test_without_a_reader_nothing_is_sent(self, bench: Bench, beats: bool) -> None:
         async with listening(bench) as ear:
             hand = bench.hand()
-            await hand.beat()
-            await bench.add()
-            await hand.succeed(await hand.take())
-            await bench.store.close()  # what was not told yet would be told now
-            await bench.store.open()
+            if beats:
+                await hand.beat()
+            for _ in range(2):  # before it is known that there is none, and after
+                await bench.add()
+                if beats:
+                    await hand.succeed(await hand.take())
+                await bench.store.close()  # what was not told yet would be told now
+                await bench.store.open()
             await broadcasting(bench.store).publish("1")
             assert await ear.messages_of(1) == ["1"]
 

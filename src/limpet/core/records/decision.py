@@ -21,6 +21,7 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
     job: str | None  # the id, if it changed one
     edited: int  # of the jobs: how many run with other arguments
     query: str | None  # how the jobs were picked
+    operation: str | None  # the id of the operation that changed them, which may take long
     said: dict[str, Any]  # status, until, assignee, note: as far as they were set
     became: dict[str, int]  # of retried jobs: succeeded, died_again, cancelled, waiting, running, gone, not_looked_up
 

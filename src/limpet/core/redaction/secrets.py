@@ -30,37 +30,33 @@ class Secrets:
     def __init__(self, values: Iterable[Scalar] = ()) -> None:
         known = frozenset(values)
         self._numbers = frozenset(each for each in known if not isinstance(each, str) and _digits(each))
-        texts = sorted({form for value in known for form in _forms(value)}, key=lambda text: (-len(text), text))[:MOST]
-        self._long = [text for text in texts if len(text) > WHOLE]
-        self._texts, self._whole = texts, _either(texts)
+        whole = {form for value in known for form in _forms(value)}
+        lines = {form for value in known for line in _lines(value) for form in _forms(line)} - whole
+        self._groups = [_Texts(texts) for texts in (whole, lines) if texts]  # a line is a part of a whole one
 
     def __bool__(self) -> bool:
-        return self._whole is not None
+        return bool(self._groups)
 
     def out_of(self, text: str) -> str:
         """The text with a mask in place of each secret, and of what is left of one where the text was cut."""
-        if self._whole is None:
-            return text
-        text = self._whole.sub(MASK, text)
-        for secret in self._long:
-            text = _without_part(text, secret)
-        return self._begun.sub(MASK, text) if _is_cut(text) else text
+        for texts in self._groups:
+            text = texts.out_of(text)
+        return self._begun.sub(MASK, text) if self._groups and _is_cut(text) else text
 
     @cached_property
     def _begun(self) -> re.Pattern[str]:
-        """What is left of a secret before the sign of a cut."""
-        begun = {text[:end] for text in self._texts for end in range(SHORTEST, min(len(text), WHOLE + 1))}
-        return re.compile(f"(?:{_any(sorted(begun, key=lambda text: (-len(text), text)))})(?=…|\\.\\.\\.)")
+        """A few letters of a secret before the sign of a cut."""
+        texts = [text for group in self._groups for text in group.texts]
+        begun = {text[:end] for text in texts for end in range(SHORTEST, min(len(text), WHOLE + 1))}
+        return re.compile(f"(?:{_any(_longest_first(begun))})(?=…|\\.\\.\\.)")
 
     def out_of_all(self, value: Any) -> Any:
         """The same for all that is inside a JSON value, keys of objects included; nothing was cut there."""
-        if self._whole is None:
-            return value
-        return self._all(value, self._numbers)
+        return self._all(value, self._numbers) if self._groups else value
 
     def out_of_texts(self, value: Any) -> Any:
         """The same, but numbers stay what they are."""
-        return value if self._whole is None else self._all(value, frozenset())
+        return self._all(value, frozenset()) if self._groups else value
 
     def _all(self, value: Any, numbers: frozenset[Scalar]) -> Any:
         if isinstance(value, str):
@@ -70,6 +66,40 @@ class Secrets:
         if isinstance(value, list):
             return [self._all(each, numbers) for each in value]
         return MASK if not isinstance(value, bool) and value in numbers else value
+
+
+class _Texts:
+    """Texts that are looked for together: whole ones first, then long beginnings and ends of those that were cut."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = _longest_first(texts)[:MOST]
+        self._whole = re.compile(_any(self.texts))
+        self._heads: dict[str, list[str]] = {}  # secrets may begin alike: the one that goes furthest counts
+        self._tails: dict[str, list[str]] = {}
+        for text in self.texts:
+            if len(text) > WHOLE:
+                self._heads.setdefault(text[:WHOLE], []).append(text)
+                self._tails.setdefault(text[-WHOLE:], []).append(text)
+
+    def out_of(self, text: str) -> str:
+        """The text with masks."""
+        text = self._whole.sub(MASK, text)
+        for head, secrets in self._heads.items():
+            while (at := text.find(head)) >= 0:
+                size = max(_alike(text[at:], secret) for secret in secrets)
+                text = text[:at] + MASK + text[at + size :]
+        for tail, secrets in self._tails.items():
+            while (at := text.find(tail)) >= 0:
+                before = text[: at + WHOLE][::-1]
+                size = max(_alike(before, secret[::-1]) for secret in secrets)
+                text = text[: at + WHOLE - size] + MASK + text[at + WHOLE :]
+        return text
+
+
+def _alike(one: str, other: str) -> int:
+    """How many letters they begin with alike."""
+    unlike = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(unlike, min(len(one), len(other)))
 
 
 def scalars_in(value: Any) -> Iterator[Scalar]:
@@ -89,15 +119,12 @@ def _digits(value: object) -> bool:
 
 
 def _forms(value: Scalar) -> Iterator[str]:
-    """A secret as it is written: bare, inside quotes of Python or JSON, in a URL, line by line."""
+    """A secret as it is written: bare, inside quotes of Python or JSON, in a URL."""
     if not isinstance(value, str):
         if _digits(value):
             yield str(value)
         return
-    if len(value) < SHORTEST:
-        return
-    lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
-    for text in (value, value.strip(), *(line for line in lines if len(line) >= LINE)):
+    for text in (value, value.strip()):
         if len(text) >= SHORTEST:
             for written in (text, repr(text)[1:-1], *_in_json(text)):
                 yield written
@@ -106,12 +133,18 @@ def _forms(value: Scalar) -> Iterator[str]:
             yield quote_plus(text.encode(errors="replace"))
 
 
+def _lines(value: Scalar) -> list[str]:
+    """The lines of a secret that has several, but for short ones."""
+    found = value.splitlines() if isinstance(value, str) and "\n" in value else []
+    return [line.strip() for line in found if len(line.strip()) >= LINE]
+
+
 def _in_json(text: str) -> tuple[str, str]:
     return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _either(texts: list[str]) -> re.Pattern[str] | None:
-    return re.compile(_any(texts)) if texts else None
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    return sorted(texts, key=lambda text: (-len(text), text))
 
 
 def _any(texts: Iterable[str]) -> str:
@@ -120,19 +153,3 @@ def _any(texts: Iterable[str]) -> str:
 
 def _is_cut(text: str) -> bool:
     return "…" in text or "..." in text
-
-
-def _without_part(text: str, secret: str) -> str:
-    """The text without a long beginning or a long end of a secret: as much of it as is there."""
-    head, tail = secret[:WHOLE], secret[-WHOLE:]
-    while (at := text.find(head)) >= 0:
-        size = WHOLE
-        while size < len(secret) and text[at : at + size + 1] == secret[: size + 1]:
-            size += 1
-        text = text[:at] + MASK + text[at + size :]
-    while (at := text.find(tail)) >= 0:
-        size, end = WHOLE, at + WHOLE
-        while size < len(secret) and text[max(0, end - size - 1) : end] == secret[-size - 1 :]:
-            size += 1
-        text = text[: end - size] + MASK + text[end:]
-    return text

@@ -231,9 +231,10 @@ def policy_of(retry: Retry, options: TaskOptions) -> Policy:
     if "hard_timeout" in options:
         hard = timeout_ms_of(options["hard_timeout"], "hard_timeout")
     if soft is not None and hard is not None and hard < soft:
+        timeout = f"timeout={options['timeout']!r}" if "timeout" in options else "timeout, which is 30m by default"
         raise InvalidOption(
-            f"hard_timeout={options.get('hard_timeout')!r} ends before timeout={options.get('timeout')!r}",
-            fix="hard_timeout must be later than timeout (default: timeout + 10 s)",
+            f"hard_timeout={options.get('hard_timeout')!r} ends before {timeout}",
+            fix="set both, hard_timeout later than timeout; without hard_timeout it is timeout + 10 s",
         )
     max_lost = options.get("max_lost", 10)
     if isinstance(max_lost, bool) or not isinstance(max_lost, int) or not 1 <= max_lost <= MOST_ATTEMPTS:
