@@ -25,7 +25,7 @@ BEAT_EVERY: Final = 200  # claims
 SWEEP_S: Final = 1.0  # as often as a worker sweeps: on PostgreSQL that sums up what was counted
 LAST_SWEEPS: Final = 20
 TENANTS: Final = 40
-RARE_EVERY: Final = 10_000  # one job of so many is of the rare task
+RARE_EVERY: Final = 10_000  # one job in this number is of the rare task
 RARE: Final = "invoices.reissue"
 POLICY: Final = Policy(attempts=1)
 # Queue, task, priority, and whether its jobs are of tenants.
@@ -107,7 +107,7 @@ class Sweeper:
 
 
 async def enqueue(store: Store, count: int, progress: Progress) -> Filled:
-    """Store so many ready jobs."""
+    """Store `count` ready jobs."""
     at_s, coming, done, sweeper = time.perf_counter(), jobs(count), 0, Sweeper(store)
     while batch := list(islice(coming, CHUNK)):
         await store.enqueue(batch)
@@ -118,7 +118,7 @@ async def enqueue(store: Store, count: int, progress: Progress) -> Filled:
 
 
 async def bury(store: Store, count: int, progress: Progress) -> Filled:
-    """Claim so many jobs as a worker does, and let each of them die."""
+    """Claim `count` jobs as a worker does, and let each of them die."""
     at_s, beat, seq, done = time.perf_counter(), Beat("prove", TTL_MS, Serves()), 0, 0
     limit, sweeper = store.features.batch, Sweeper(store)
     while done < count:

@@ -64,11 +64,11 @@ def lists(cursor: str | None) -> list[Question]:
         listed("jobs, a task of one job in 10,000", f"task:{RARE}", work=_BOUND),
         listed("jobs, `args.amount>990`", "args.amount>990", work=_BOUND),
         listed("jobs, arguments that one job in 10,000 has", "args.customer:c42", work=_BOUND),
-        listed("jobs, arguments that no job has", "args.customer:nobody", work=_BOUND),
+        listed("jobs, arguments that no job has", "args.customer:unknown", work=_BOUND),
         listed("dead, first page", dead=True),
         listed("dead, `error:Timeout`", "error:Timeout", dead=True),
         listed("dead, `queue:mail args.amount>990`", "queue:mail args.amount>990", dead=True, work=_BOUND),
-        listed("dead, arguments that no job has", "args.customer:nobody", dead=True, work=_BOUND),
+        listed("dead, arguments that no job has", "args.customer:unknown", dead=True, work=_BOUND),
     ]
 
 
