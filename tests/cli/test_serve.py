@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from limpet.stores.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.server.asking import Wire
 from tests.server.served import served
+from tests.server.serving import until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -22,6 +24,28 @@ async def test_a_server_says_where_it_listens_and_ends_quietly(tmp_path: Path, n
             process.send_signal(number)
             _, errors = await process.communicate()
         assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_server_that_ends_while_a_claim_waits_holds_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    async with served(tmp_path) as (process, banner), Wire(banner["listens"]) as wire:
+        asked = b'{"worker":"w1","wait":60}'
+        await wire.ask("POST", "/api/v1/claim", {"content-type": "application/json"}, asked)
+
+        async def waits() -> bool:
+            return any(session.idle for session in await store.sessions())
+
+        await until(waits)
+        process.send_signal(number)
+        if number is signal.SIGTERM:
+            assert (await wire.answer()).json == {"jobs": []}
+        _, errors = await process.communicate()
+        assert (process.returncode, errors) == (0 if number is signal.SIGTERM else -number, b"")
+    left = await store.sessions()
+    assert len(left) == (number is signal.SIGKILL)
+    assert [(view.running, view.deadline_at_ms - view.beat_at_ms) for view in left] == [(0, 15_000)] * len(left)
+    await store.close()
 
 
 def test_a_server_for_others_needs_a_token_to_start(cli: Cli) -> None:
