@@ -11,14 +11,14 @@ PARALLEL ?= 3
 CHAOS ?= 4
 PYTEST := -q -n $(PARALLEL) --dist worksteal --durations 10
 QUICK := tests/arch tests/core tests/client tests/ops tests/runtime tests/stores tests/contract tests/engines/sqlite tests/types
-# One engine for the matrix: core, sqlite, redis or postgres; all of them when it is empty.
+# One engine for the matrix (core, sqlite, redis or postgres) or for prove; all of them when it is empty.
 E ?=
 # ONCE is accepted by demo and changes nothing: the demo always ends by itself.
 ONCE ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # check before tests, one message at a time
-.PHONY: help demo quick test check tests matrix bench bench-peers web format constraints clean
+.PHONY: help demo quick test check tests matrix prove bench bench-peers web format constraints clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
@@ -82,6 +82,10 @@ tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-ol
 
 matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
 	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)
+
+prove: $(READY) ## list, count, causes and job beside a million ready and a million dead jobs, timed; a dated page in docs/evidence; E=redis for one engine
+	@echo "prove: filling a store of each engine, then asking it over HTTP (minutes; the data go to .bench/ and are removed)"
+	@$(BIN)/python -m bench.prove --engine "$(E)"
 
 bench: $(READY) ## measure this machine beside its floor: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
 	@echo "bench: measuring the SQLite engine"

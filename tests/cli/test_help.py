@@ -104,7 +104,8 @@ def test_every_command_ends_with_two_examples_of_itself(cli: Cli) -> None:
 def test_an_example_is_a_call_that_works(group: str, cli: Cli, tmp_path: Path) -> None:
     """It may not find what it names; it is never wrong use."""
     (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "answer.json").write_text("{}")
+    for name in ("answer.json", "state.json"):
+        (tmp_path / name).write_text("{}")
     cli("migrate")
     for path in COMMANDS:
         if path.split()[0] != group or path in STAYS:

@@ -247,7 +247,7 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
         (("jobs", "queu:mail"), "did you mean 'queue'"),
         (("jobs", "status:dead"), "did you mean 'state'"),
         (("jobs", "args.n>many"), "args.n:many"),
-        (("jobs", "--since", "yesterday"), "--since 1h"),
+        (("jobs", "--since", "yesterday"), "write 1h (ago)"),
         (("jobs", "--since", "2026-01-01"), "no time zone"),
         (("audit", "--since", "1h", "--after", "1"), "one of them"),
         (("cancel", "state:ready", "beef", "--yes"), "quote a word"),

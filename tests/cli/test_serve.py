@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from limpet.stores.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.server.asking import Wire
-
-
-@asynccontextmanager
-async def served(folder: Path, *words: str) -> AsyncIterator[tuple[Process, dict[str, Any]]]:
-    """A server on a store in that folder, on any port, and what it said when it took connections."""
-    store = SqliteStore(str(folder / "jobs.db"), sync="normal")
-    await store.open()
-    await store.close()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
-    command = [sys.executable, "-m", "limpet.cli", "serve", "--port", "0", "--json", *words]
-    env = {**kept, "LIMPET_URL": f"sqlite:///{folder}/jobs.db?sync=normal"}
-    process = await asyncio.create_subprocess_exec(*command, env=env, cwd=folder, stdout=PIPE, stderr=PIPE)
-    assert process.stdout is not None
-    try:
-        yield process, msgspec.json.decode(await process.stdout.readline())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+from tests.server.served import served
+from tests.server.serving import until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -49,6 +24,28 @@ async def test_a_server_says_where_it_listens_and_ends_quietly(tmp_path: Path, n
             process.send_signal(number)
             _, errors = await process.communicate()
         assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_server_that_ends_while_a_claim_waits_holds_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    async with served(tmp_path) as (process, banner), Wire(banner["listens"]) as wire:
+        asked = b'{"worker":"w1","wait":60}'
+        await wire.ask("POST", "/api/v1/claim", {"content-type": "application/json"}, asked)
+
+        async def waits() -> bool:
+            return any(session.idle for session in await store.sessions())
+
+        await until(waits)
+        process.send_signal(number)
+        if number is signal.SIGTERM:
+            assert (await wire.answer()).json == {"jobs": []}
+        _, errors = await process.communicate()
+        assert (process.returncode, errors) == (0 if number is signal.SIGTERM else -number, b"")
+    left = await store.sessions()
+    assert len(left) == (number is signal.SIGKILL)
+    assert [(view.running, view.deadline_at_ms - view.beat_at_ms) for view in left] == [(0, 15_000)] * len(left)
+    await store.close()
 
 
 def test_a_server_for_others_needs_a_token_to_start(cli: Cli) -> None:

@@ -28,6 +28,7 @@ RUN = {"python", "sh"}
 FOR_THE_EYE = {"text", "ini", "toml", "mermaid", "json"}
 ELSEWHERE = {
     "redis.md": {"bash", "py"},  # run on two machines by tests/engines/redis/test_two_machines.py
+    "http-api.md": {"py"},  # run as examples/mounted.py by tests/examples/test_examples.py
     "postgres.md": {"sql"},  # run by tests/engines/postgres/test_privileges.py
 }
 # What pages call the reader's own servers.

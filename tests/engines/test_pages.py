@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,34 @@ async def test_more_than_a_thousand_ahead_are_not_counted(bench: Bench) -> None:
     standing = await bench.store.inspect(ids[-1], now_ms=bench.clock.now_ms)
     assert standing is not None
     assert (standing.ahead, standing.ahead_capped) == (1_000, True)
+
+
+# -- a search that is slow
+
+
+def hurry(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time at all for a page, and small steps."""
+    room = import_module(f"limpet.stores.{bench.store.features.name}.find")
+    for name, value in (("LOOK_S", 0.0), ("SURE", 100), ("AT_ONCE", 64)):
+        monkeypatch.setattr(room, name, value, raising=False)  # not every engine has a least number, or small steps
+
+
+async def test_a_slow_search_ends_a_page_and_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(bench, monkeypatch)
+    rare = await bench.add(task="rare")
+    await bench.add_many(500)
+    query = Query(terms=(Term("task", "rare"),))
+    first = await bench.store.find(query, now_ms=bench.clock.now_ms)
+    assert (first.jobs, first.complete) == ((), False)
+    assert first.cursor is not None
+    assert await pages(bench, query) == [rare]
+
+
+async def test_what_a_flow_names_is_found_however_slowly(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(bench, monkeypatch)
+    flow = bench.id()
+    await bench.add_many(400, flow=flow)
+    rare = await bench.add(flow=flow, task="rare")
+    query = Query(terms=(Term("flow", id_text(flow)), Term("task", "rare")), newest_first=False)
+    page = await bench.store.find(query, now_ms=bench.clock.now_ms)
+    assert ([job.id for job in page.jobs], page.complete, page.cursor) == ([rare], True, None)

@@ -54,6 +54,15 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_the_api_is_mounted_with_its_users_own_login(tmp_path: Path) -> None:
+    assert run("mounted.py", tmp_path) == [
+        "bob sees mail.send: ready",
+        "bob: 403 user:bob has the role viewer, and this needs operator",
+        "ada: queue:mail is paused",
+        "a stranger: 401 Token required",
+    ]
+
+
 def test_a_board_counts_what_happens(tmp_path: Path) -> None:
     assert run("watch.py", tmp_path) == ["ready: 20", "running: 20", "succeeded: 19", "dead: 1"]
 

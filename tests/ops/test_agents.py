@@ -12,7 +12,7 @@ from limpet.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Policy, Unique
-from limpet.core.jobs.lease import Note, Serves
+from limpet.core.jobs.lease import Note, Serves, Wake
 from limpet.core.jobs.state import State
 from limpet.core.records.record import moment
 from limpet.ops import Agents, Operator
@@ -60,6 +60,35 @@ async def test_a_waiting_claim_is_woken_by_an_enqueue(agents: Agents, store: Sto
     (id,) = await put(store, job())
     (claimed,) = await asyncio.wait_for(waiting, 60)
     assert claimed.id == id_text(id)
+
+
+async def test_a_claim_that_waits_beats_and_does_not_ask_again(store: Store) -> None:
+    asked: list[str] = []
+    enough = asyncio.Event()
+
+    class Counted:
+        """A store whose waits are over at once, as if much time had passed."""
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return self.wait if name == "wait" else getattr(store, name)
+
+        async def wait(self, session: str, timeout_ms: int) -> Wake:
+            asked.append("wait")
+            if asked.count("wait") > 20:
+                enough.set()
+                await asyncio.Event().wait()
+            return Wake()
+
+    counted: Any = Counted()
+    waiting = asyncio.create_task(Agents(counted, sweep=False).claim("a1", ANY, wait_ms=600_000))
+    await asyncio.wait_for(enough.wait(), 60)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert asked.count("claim") == 1
+    assert asked.count("beat") > 20
+    assert asked.count("expire") == 0
+    assert await store.sessions() == []
 
 
 async def test_an_agent_gets_only_what_it_can_do(agents: Agents, store: Store) -> None:

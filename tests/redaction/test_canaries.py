@@ -13,12 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from limpet import Limpet
 from limpet.cli import main
 from limpet.core.errors import JobError
+from limpet.core.jobs.ids import id_text
 from limpet.core.redaction.rule import MASK
+from limpet.core.settings import ServerTable
 from limpet.ops import Flows, Operator, Waits, parse_query
 from limpet.runtime.log_writer import LogWriter
+from limpet.server import Api
+from limpet.server.table import ROUTES
 from tests.redaction.canaries import Shop
+from tests.server.asking import Client
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared as shared_postgres
@@ -104,6 +110,40 @@ async def told_by_ops(shop: Shop) -> dict[str, object]:
     return found
 
 
+async def told_by_http(shop: Shop, url: str, namespace: str) -> dict[str, str]:
+    """Whatever GET answers to an admin, from a server without the app; and what it says of edits."""
+    found: dict[str, str] = {}
+    settings = ServerTable(rate="1000000/s")  # a test asks faster than people
+    async with Limpet(url, namespace=namespace) as bare, Api(bare, settings=settings, local=True).lifespan() as api:
+        client = Client(api)
+        operator = Operator(bare.store, "ada")
+        names = {
+            "/jobs/{id}": [job.id for job in shop.jobs.values()],
+            "/flows/{id}": [id_text(each.id) for each in await Flows(bare.store, "ada").newest()],
+            "/dead/causes/{cause}": [each.cause for each in await operator.causes()],
+            "/queues/{name}": ["default"],
+            "/tasks/{name}": [each.task for each in await operator.tasks()],
+            "/schedules/{name}": ["tick"],
+        }
+        for route in ROUTES:
+            if route.method == "GET" and not route.stream:
+                head, _, rest = route.full_path.removeprefix("/api/v1").partition("}")
+                for name in names.get(f"{head}}}", []) if rest or "{" in head else [""]:
+                    path = route.full_path.replace(head[head.find("{") :] + "}", name) if name else route.full_path
+                    answer = await client.get(path)
+                    assert answer.status == 200, (path, answer.raw)
+                    found[f"GET {path}"] = answer.raw.decode()
+        login = f"/api/v1/jobs/{shop.jobs['login'].id}"
+        pin = shop.canaries.plant("patch over HTTP")
+        for body in (
+            {"patch": {"pin": pin}, "dry_run": True},
+            {"patch": {"pin": pin, "nobody": 1}},
+            {"patch": {"pin": 7}},
+        ):
+            found[f"POST {body.keys()} {len(found)}"] = (await client.post(f"{login}/retry", body)).raw.decode()
+    return found
+
+
 def text_of(thing: Any) -> str:
     return msgspec.json.encode(thing, enc_hook=str).decode()
 
@@ -121,6 +161,7 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
                 found["said"] = ""
                 for face, told in (await told_by_ops(shop)).items():
                     found[face] = text_of(told)
+                found.update(await told_by_http(shop, url_of(engine, tmp_path), namespace))
 
     asyncio.run(play())
     found["log"] = "".join(capsys.readouterr())
@@ -140,6 +181,8 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
     faces = ("job", "explain", "log", "causes", "audit", "flows", "schedules")
     assert [face for face in faces if MASK not in found[face]] == []
     assert MASK in found["limpet jobs --json"]
+    assert MASK in found["GET /api/v1/jobs"]
+    assert MASK in found[f"GET /api/v1/jobs/{shop.jobs['login'].id}"]
     assert all(MASK in found[" ".join(("limpet", *calls[-1], *form))] for form in ([], ["--json"]))
 
 

@@ -12,6 +12,7 @@ from limpet.core.jobs.job import Job
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.ops import Operator, Schedules
 from limpet.ops.limits import LimitChange
+from limpet.records import JobRecord
 from limpet.stores.base import Store
 from tests.ops.making import job
 from tests.ops.suspended import asks
@@ -29,7 +30,7 @@ class Half:
     dead: str
     asking: str
     flow: str
-    operation: str
+    operations: dict[str, str]  # by what is to become of them
 
 
 def declared(store: Store) -> Limpet:
@@ -46,6 +47,9 @@ def declared(store: Store) -> Limpet:
             breaker=Breaker(name=f"{word}.breaker"),
         )
         async def task() -> None: ...
+
+        @app.on_dead(name=f"{word}.hook", tasks=["another"])
+        async def hook(job: JobRecord) -> None: ...
 
     return app
 
@@ -81,8 +85,11 @@ async def _half(store: Store, app: Limpet, queue: str) -> Half:
     schedules = Schedules(store, f"{word}.person", handle=lambda answer, task: answer)
     await schedules.add(Every("2h"), f"{word}.task", name=f"{word}.second", reason=f"{word}.reason")
     await operator.cancel([handle.id], reason=f"{word}.reason")
-    began = await operator.operations.start("discard", f"queue:{queue} tag:{word}.none", reason=f"{word}.reason")
-    return Half(handle.id, id_text(dead), id_text(waiting), whole.id, began.id)
+    operations = {}
+    for verb in ("pause", "resume", "cancel"):
+        began = await operator.operations.start("discard", f"queue:{queue} tag:none", reason=f"{word}.reason")
+        operations[verb] = (await operator.operations.pause(began.id, reason=f"{word}.reason")).id
+    return Half(handle.id, id_text(dead), id_text(waiting), whole.id, operations)
 
 
 async def _bury(store: Store, one: Job, word: str, serves: Serves) -> bytes:
@@ -102,7 +109,9 @@ def path_of(path: str, half: Half, word: str) -> str:
         "/queues/{name}": word if word == "mail" else f"{SECRET}.queue",
         "/weights/{name}": "queue:mail" if word == "mail" else f"queue:{SECRET}.queue",
         "/retention/{queue}": "mail" if word == "mail" else f"{SECRET}.queue",
-        "/operations/{id}": half.operation,
+        **{f"/operations/{{id}}/{verb}": id for verb, id in half.operations.items()},
+        "/operations/{id}": half.operations["pause"],
+        "/hooks/{name}": f"{word}.hook",
         "/tasks/{name}": f"{word}.task",
         "/schedules/{name}": f"{word}.schedule",
         "/limits/{key}": f"{word}.limit",

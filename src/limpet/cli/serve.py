@@ -37,17 +37,26 @@ WAIT_MS = 10 * 60_000  # as long as a worker waits for its store
 @click.option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1); others need tokens.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The port (8787); 0: any free one.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
+@click.option("--openapi", is_flag=True, help="Print the OpenAPI document of the API, and end.")
 @log_options("info.")
 async def serve_body(
-    terminal: Terminal, host: str | None, port: int | None, no_wait: bool, log: str | None, log_level: str | None
+    terminal: Terminal,
+    host: str | None,
+    port: int | None,
+    no_wait: bool,
+    openapi: bool,
+    log: str | None,
+    log_level: str | None,
 ) -> int:
     """Answer the HTTP API under /api/v1 until SIGTERM. On this machine alone, no request needs a token."""
+    api_of = _api()
+    if openapi:
+        return _print_document()
     style = log or ("json" if terminal.json else None)
     logs = log_settings(style, log_level, WorkerTable(), setup=True, otherwise="INFO")
     terminal.json_log = logs.style == "json"
     setup_logging(logs)
     settings = _settings(terminal.config.file.server, host, port)
-    api_of = _api()
     terminal.openable(create=False)
     app, stop = nameless(terminal), asyncio.Event()
     with obeyed(partial(_told, stop)):
@@ -56,6 +65,17 @@ async def serve_body(
                 await _serve(terminal, app, settings, stop, api_of)
         finally:
             await app.close()
+    return OK.exit
+
+
+def _print_document() -> int:
+    from msgspec.json import encode
+    from msgspec.json import format as indented
+
+    from limpet.server.openapi import document
+    from limpet.server.table import ROUTES
+
+    print(indented(encode(document(ROUTES)), indent=2).decode())
     return OK.exit
 
 

@@ -217,15 +217,15 @@ class Client:
         values = with_refs(dict(args), asked.after) if asked.after else args
         return await enqueue(self, spec, spec.signature.bind_named(values), asked)
 
-    async def enqueue_asked(self, asked: Sequence[Asked]) -> list[JobHandle[Any]]:
-        """Store jobs by their tasks' names, all or none; a bad one is named by its index."""
+    async def enqueue_asked(self, asked: Sequence[Asked], ids: Sequence[bytes] | None = None) -> list[JobHandle[Any]]:
+        """Store jobs by their tasks' names, all or none, under these ids; a bad one is named by its index."""
         batch, new_id = Batch(self.shaped), self.producer.batcher().new_id
         for index, each in enumerate(asked):
             try:
                 item = await self._asked_for(each)
             except UsageError as error:
                 raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
-            batch.add(index, item, new_id())
+            batch.add(index, item, new_id() if ids is None else ids[index])
         batch.refuse_if_too_large()
         return await self._send(batch, [])
 

@@ -79,6 +79,9 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "body_too_large": Meaning(2, 413, "Body too large"),
     "no_such_route": Meaning(3, 404, "Nothing at this path"),
     "method_not_allowed": Meaning(2, 405, "Method not allowed"),
+    "idempotency_key_reused": Meaning(4, 409, "Idempotency key is of another request"),
+    "idempotency_key_in_use": Meaning(4, 409, "Request is under way"),
+    "answer_not_kept": Meaning(4, 409, "Request was done before"),
     # the engine is in trouble
     "store": Meaning(1, 500, "Store failed"),
     "store_unreachable": Meaning(5, 503, "Store unreachable"),

@@ -421,7 +421,7 @@ class Operator:
         report = BulkReport(verb, len(ids), _records(samples, redaction), dry_run=dry_run)
         if edit:
             notes = await edit.check(self.store, ids, redaction)
-            edited = _records(map(edit.of, samples), redaction)
+            edited = tuple(JobRecord.of(redaction.job(edit.of(view), view)) for view in samples)
             edits = tuple(edit.changes(view, redaction) for view in samples)
             report = replace(report, samples=edited, edits=edits, notes=notes)
         if dry_run:

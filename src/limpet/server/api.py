@@ -20,6 +20,7 @@ from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
 from limpet.core.settings import ServerTable
 from limpet.ops.feed import Feed
+from limpet.ops.idempotency import Idempotency
 from limpet.ops.operation_runner import OperationRunner
 from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
@@ -63,6 +64,7 @@ class Api:
         self.tokens = KnownTokens(app.store)
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
+        self.idempotency = Idempotency(app.store)
         self.lending = Lending(app.store, self.settings.waiting)
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None

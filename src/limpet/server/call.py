@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -42,6 +42,7 @@ class Call(Generic[Q, B]):
     query: Q
     body: B
     request: Request
+    ids: Callable[[int], list[bytes]] | None = field(default=None, kw_only=True)  # of jobs, by an Idempotency-Key
     lending: Lending
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
     feed: Feed  # the live events of the whole store: what the caller may not see must be left out

@@ -51,12 +51,11 @@ def _known(name: str, fields: Iterable[str]) -> str:
     return did_you_mean(name, names) if names else "this route takes none"
 
 
-async def body_of(request: Request, kind: Any, most_bytes: int) -> Any:
+def body_of(raw: bytes, content_type: str, kind: Any) -> Any:
     """The body as its type; without one, what an empty object would say."""
-    raw = await raw_body(request, most_bytes)
     if kind is NoneType:
         return None
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    declared = content_type.partition(";")[0].strip().lower()
     if raw and declared != JSON:
         raise UnsupportedMediaType(f"the body is declared as {declared or 'nothing'!r:.80}", fix=f"send {JSON}")
     try:

@@ -16,7 +16,8 @@ from limpet.server.admission import address_of, refused_name
 from limpet.server.answer import respond
 from limpet.server.call import Call
 from limpet.server.caller import Caller
-from limpet.server.decode import body_of, query_of
+from limpet.server.decode import body_of, query_of, raw_body
+from limpet.server.once import HEADER, once
 from limpet.server.refusal import MethodNotAllowed
 from limpet.server.route import Method, Route
 
@@ -47,18 +48,21 @@ class Endpoint:
             raise MethodNotAllowed(f"{request.method:.20} is not possible here", fix=f"use {allowed}", allowed=allowed)
         caller = STRANGER if route.role is None else await self._admitted(request, route.role)
         api = self._api
+        raw = await raw_body(request, route.most_bytes)
         call = Call(
             caller=caller,
             app=api.app,
             store=api.store_of(caller),
             path={name: unquote(value) for name, value in request.path_params.items()},
             query=query_of(request.query_params.multi_items(), route.query),
-            body=await body_of(request, route.body, route.most_bytes),
+            body=body_of(raw, request.headers.get("content-type", ""), route.body),
             request=request,
             lending=api.lending,
             closing=api.closing,
             feed=api.feed,
         )
+        if route.method == "POST" and HEADER in request.headers:
+            return await once(api.idempotency, route, call, raw)
         return respond(route, await route.handler(call), request)
 
     async def _admitted(self, request: Request, role: Role) -> Caller:

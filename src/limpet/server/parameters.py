@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from limpet.core.text.storable import REASON_CHARS
 
@@ -23,6 +23,18 @@ Reason = Annotated[str, Meta(max_length=REASON_CHARS, description="Why; kept in 
 Time = Annotated[float | str, Meta(description="Seconds, or text such as 5m.")]
 Instant = Annotated[datetime, Meta(tz=True)]
 DryRun = Annotated[bool, Meta(description="Say what would happen, and change nothing.")]
+
+
+def one_of(*names: str) -> dict[str, Any]:
+    """What a JSON Schema says of fields of which one must be given."""
+    return {"oneOf": [{"required": [name]} for name in names]}
+
+
+def refuse_unless_one(asked: Struct, *names: str, least: int = 1) -> None:
+    """The same for a request: msgspec makes a refusal of the error."""
+    said = [name for name in names if getattr(asked, name) is not UNSET]
+    if not least <= len(said) <= 1:
+        raise ValueError(f"give {' or '.join(names)}, one of them")
 
 
 class Page(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,17 +72,18 @@ class Act(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Bulk(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which jobs are meant: those that match a query now, or those of these ids; one of the two."""
 
-    q: Q | None = None
-    ids: Annotated[list[str], Meta(min_length=1, max_length=MOST_IDS)] | None = None
+    RULES: ClassVar = one_of("q", "ids")
+
+    q: Q | UnsetType = UNSET
+    ids: Annotated[list[str], Meta(min_length=1, max_length=MOST_IDS)] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if (self.q is None) == (self.ids is None):
-            raise ValueError("give q or ids, one of the two")
+        refuse_unless_one(self, "q", "ids")
 
     @property
     def which(self) -> str | list[str]:
         """What `Operator` takes."""
-        return self.q if self.q is not None else self.ids or []
+        return self.q or self.ids or ""
 
 
 def given(asked: Struct, *left_out: str) -> dict[str, Any]:
@@ -78,5 +91,5 @@ def given(asked: Struct, *left_out: str) -> dict[str, Any]:
     return {
         name: value
         for name in asked.__struct_fields__
-        if name not in left_out and (value := getattr(asked, name)) is not None
+        if name not in left_out and (value := getattr(asked, name)) not in (None, UNSET)
     }

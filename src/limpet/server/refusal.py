@@ -43,3 +43,25 @@ class MethodNotAllowed(UsageError):
     def __init__(self, message: str, *, fix: str = "", allowed: str = "") -> None:
         super().__init__(message, fix=fix)
         self.allowed = allowed
+
+
+class KeyReused(UsageError):
+    """The Idempotency-Key was sent before, with another request."""
+
+    code = "idempotency_key_reused"
+
+
+class KeyInUse(UsageError):
+    """A request with this Idempotency-Key is not answered yet; it is taken for dead after `retry_after_s`."""
+
+    code = "idempotency_key_in_use"
+
+    def __init__(self, message: str, *, fix: str = "", retry_after_s: float = 0) -> None:
+        super().__init__(message, fix=fix)
+        self.retry_after_s = retry_after_s
+
+
+class AnswerNotKept(UsageError):
+    """The request with this Idempotency-Key was done; its answer was too long to be kept."""
+
+    code = "answer_not_kept"

@@ -53,6 +53,7 @@ class Route(Struct, frozen=True, kw_only=True):
     etag: bool = False  # the answer has an ETag, and If-None-Match is heeded
     stream: str = ""  # the media type of an answer without an end
     bare: bool = False
+    body_names_jobs: bool = False  # to be stored, under ids that follow from an Idempotency-Key
 
     @property
     def full_path(self) -> str:

@@ -10,6 +10,7 @@ from limpet.server.routes import (
     control,
     dead,
     dead_act,
+    documents,
     events,
     flows,
     flows_act,
@@ -49,4 +50,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *tokens.ROUTES,
     *health.ROUTES,
+    *documents.ROUTES,
 )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any, Final
 
-from limpet.core.endings.transition import Settled, Succeed, Transition
+from limpet.core.endings.transition import Settled, Transition
 from limpet.core.jobs.bulletin import UNKNOWN
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Claim, ClaimRequest, Signal
@@ -162,10 +162,7 @@ def claimed(outlet: Outlet, at_ms: int, claim: Claim, request: ClaimRequest) -> 
     """Jobs run."""
     if claim.jobs:
         outlet.begin()
-    for job in claim.jobs:
-        held = (job.lane.queue, job.lane.task), job.attempt
-        outlet.hold(job.id, held)
-        outlet.move(job.id, held, "claimed", State.running, at_ms)
+        outlet.claim(claim.jobs, at_ms)
 
 
 def settled(
@@ -179,11 +176,7 @@ def settled(
 ) -> None:
     """Attempts have ended."""
     outlet.begin()
-    for transition, answer in zip(transitions, answers, strict=True):
-        held, state = outlet.end(transition.id), answer.state
-        if answer.answer == "done" and state is not None:
-            kind = "succeeded" if state is State.succeeded and type(transition) is not Succeed else transition.counted
-            outlet.move(transition.id, held, kind, state, at_ms)
+    outlet.settle(transitions, answers, at_ms)
 
 
 def expired(outlet: Outlet, at_ms: int, taken: int, *_: object) -> None:

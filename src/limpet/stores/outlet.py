@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
+from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import LimpetError
 from limpet.core.jobs.bulletin import UNKNOWN, Counted, Moved, Scope, write_bulletins
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, JobView
 from limpet.stores.base import READER, Broadcasts
@@ -35,6 +39,10 @@ class Telling(Broadcasts, Protocol):
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]: ...
 
 
+def _scope_of(job: Claimed) -> tuple[Scope, int]:
+    return (job.lane.queue, job.lane.task), job.attempt
+
+
 class Wants(Protocol):
     """What knows whether there is a reader."""
 
@@ -53,7 +61,7 @@ class Outlet:
         self._loop = loop
         self._name = os.urandom(6).hex()
         self._number = 1  # of the next message
-        self._held: dict[bytes, tuple[Scope, int]] = {}  # scope and attempt of the running jobs that this loop claimed
+        self._held: dict[bytes, Claimed] = {}  # running jobs that this loop has claimed
         self._later: asyncio.TimerHandle | None = None
         self._quiet: asyncio.TimerHandle | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -101,15 +109,45 @@ class Outlet:
         else:
             self._lost += by
 
-    def hold(self, id: bytes, held: tuple[Scope, int]) -> None:
-        """A job is running here: how it ends is told with its scope and attempt."""
+    def claim(self, jobs: Sequence[Claimed], at_ms: int) -> None:
+        """Jobs run here: how they end is told with their queue, task and attempt."""
         if len(self._held) >= MOST_KNOWN:
             self._held.clear()  # of leases that were lost: those in use are looked up
-        self._held[id] = held
+        for job in jobs:
+            self._held[job.id] = job
+        if self._is_crowded(len(jobs)):
+            self._count_lanes([job.lane for job in jobs], State.running)
+            return
+        for job in jobs:
+            self.move(job.id, _scope_of(job), "claimed", State.running, at_ms)
 
-    def end(self, id: bytes) -> tuple[Scope, int] | None:
-        """A job does not run here any more; its scope and attempt, if it was claimed here."""
-        return self._held.pop(id, None)
+    def settle(self, transitions: Sequence[Transition], answers: Sequence[Settled], at_ms: int) -> None:
+        """Jobs do not run any more."""
+        crowded, pop = self._is_crowded(len(answers)), self._held.pop
+        lanes: dict[int, tuple[State, list[Lane]]] = {}  # by the identity of a state: its hash costs more than all else
+        for transition, answer in zip(transitions, answers, strict=True):
+            job, state = pop(transition.id, None), answer.state
+            if answer.answer != "done" or state is None:
+                continue
+            if crowded and job is not None:
+                found = lanes.get(id(state)) or lanes.setdefault(id(state), (state, []))
+                found[1].append(job.lane)
+                continue
+            kind = "succeeded" if state is State.succeeded else transition.counted
+            self.move(transition.id, None if job is None else _scope_of(job), kind, state, at_ms)
+        for state, each in lanes.values():
+            self._count_lanes(each, state)
+
+    def _is_crowded(self, more: int) -> bool:
+        """Whether there are too many changes in this second to tell each."""
+        return self._counts_only or self._seen + more > MOST_A_SECOND
+
+    def _count_lanes(self, lanes: Sequence[Lane], state: State) -> None:
+        """Count jobs by their lanes, of which a process has one for each definition."""
+        self._seen += len(lanes)
+        by_identity = {id(lane): lane for lane in lanes}
+        for key, count in Counter(map(id, lanes)).items():
+            self.count((by_identity[key].queue, by_identity[key].task), state, count)
 
     def forget(self) -> None:
         """There is no reader: from here on it is not heard what becomes of jobs."""

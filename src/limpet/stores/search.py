@@ -14,6 +14,8 @@ from limpet.core.jobs.view import JobView, Page, Query
 from limpet.stores.match import match_of
 
 CANDIDATES: Final = 10_000  # jobs that one page may look at
+LOOK_S: Final = 0.05  # and for how long: a page that comes slowly says so and has a cursor
+SURE: Final = 1_024  # jobs that it looks at however slowly they come
 RESOLVE: Final = 1_000_000  # ids that the end of one is looked for among
 
 Position = TypeVar("Position")

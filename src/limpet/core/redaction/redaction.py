@@ -57,9 +57,9 @@ class Redaction:
         """What is hidden of one job."""
         return self.of_task(view.lane.task).of(view)
 
-    def job(self, view: JobView) -> Shown:
-        """One job as it may be shown."""
-        return self.of(view).view
+    def job(self, view: JobView, was: JobView | None = None) -> Shown:
+        """One job as it may be shown; after an edit, also without the secrets of the arguments that it had."""
+        return self.of_task(view.lane.task).of(view, was).view
 
     def inspection(self, found: Inspection) -> tuple[Veil, Inspection]:
         """A job with its attempts as they may be shown, and what hides its secrets in whatever is said of it."""
@@ -76,9 +76,9 @@ class Hidden:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
-    def of(self, view: JobView) -> Veil:
-        """What is hidden of one job."""
-        return Veil(self.rules, view)
+    def of(self, view: JobView, was: JobView | None = None) -> Veil:
+        """What is hidden of one job; `was` is the same job before an edit."""
+        return Veil(self.rules, view, was)
 
     def masked(self, place: str, value: Any, *under: str) -> Any:
         """A value at a place without what its rules hide."""
@@ -135,11 +135,13 @@ def arguments_of(job: Claimed) -> Any:
 class Veil:
     """One job as it may be shown, and its secrets out of any text about it."""
 
-    def __init__(self, rules: Rules, view: JobView) -> None:
+    def __init__(self, rules: Rules, view: JobView, was: JobView | None = None) -> None:
         if not rules:
             self.secrets, self.view = _NOTHING, Shown(*astuple(view))
             return
         hiding = _Hiding(rules)
+        if was is not None:
+            hiding.json(("args",), was.args)
         args, result = hiding.json(("args",), view.args), hiding.json(("result",), view.result)
         meta, notes = hiding.meta(view.meta), [(note, hiding.note(note)) for note in view.notes]
         self.secrets = secrets = Secrets(hiding.found)

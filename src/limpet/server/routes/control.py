@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from limpet.core.errors import InvalidOption, UnknownQueue
-from limpet.core.jobs.state import State
 from limpet.core.records.limit import ChangeRecord
 from limpet.core.records.queue import RetentionChange, WeightChange
-from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.duration import to_ms
 from limpet.ops.limits import LimitChange
 from limpet.ops.names import UnknownName
 from limpet.server.call import Call
@@ -67,10 +66,18 @@ class Share(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
     weight: Annotated[int, Meta(ge=1, le=1_000)]
 
 
+class KeepTimes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """For how long jobs stay, by how they ended; null: for ever; left out: as before."""
+
+    succeeded: Time | UnsetType | None = UNSET
+    cancelled: Time | UnsetType | None = UNSET
+    dead: Time | UnsetType | None = UNSET
+
+
 class Keep(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long finished jobs stay, by how they ended."""
 
-    keep: Annotated[dict[State, Time | None], Meta(description="succeeded, cancelled, dead; null: for ever.")]
+    keep: KeepTimes
 
 
 async def pause(call: Call[None, Stop]) -> ChangeRecord:
@@ -133,7 +140,8 @@ async def set_weight(call: Call[None, Share]) -> WeightChange:
 
 async def set_retention(call: Call[None, Keep]) -> RetentionChange:
     """Keep finished jobs of a queue so long."""
-    keep: dict[State | str, Duration | None] = dict(call.body.keep.items())
+    said = {name: getattr(call.body.keep, name) for name in KeepTimes.__struct_fields__}
+    keep = {name: time for name, time in said.items() if time is not UNSET}
     return await call.operator.set_retention(call.path["queue"], keep, reason=call.body.reason)
 
 

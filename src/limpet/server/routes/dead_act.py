@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from limpet.core.records.cause import CauseKey, CauseRecord
 from limpet.ops.causes import SeveralCauses
 from limpet.ops.desk import CauseChanged
 from limpet.ops.names import UnknownName
 from limpet.server.call import Call
-from limpet.server.parameters import MOST_SEQ, Act, Instant, Time
+from limpet.server.parameters import MOST_SEQ, Act, Instant, Time, one_of, refuse_unless_one
 from limpet.server.route import Route, post
 from limpet.server.routes.dead import Which
 
@@ -28,17 +28,18 @@ class Say(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Snooze(Say, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Until when it is left alone."""
 
-    until: Instant | None = None
-    duration: Time | None = None
+    RULES: ClassVar = one_of("until", "duration")
+
+    until: Instant | UnsetType = UNSET
+    duration: Time | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if (self.until is None) == (self.duration is None):
-            raise ValueError("give until or duration, one of the two")
+        refuse_unless_one(self, "until", "duration")
 
     @property
     def end(self) -> datetime | float | str:
         """What the desk takes."""
-        return self.until if self.until is not None else self.duration or 0
+        return self.until or self.duration or 0
 
 
 class Assign(Say, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -14,7 +14,7 @@ from limpet.server.route import Route, post
 from limpet.server.routes.jobs_act import Cancel
 
 
-class Retry(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RetryFlow(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What of a flow runs again."""
 
     nodes: Annotated[tuple[str, ...], Meta(description="These and all that wait for them; none: what is dead.")] = ()
@@ -27,7 +27,7 @@ async def cancel(call: Call[None, Cancel]) -> BulkReport:
     return await call.flows.cancel(id, reason=body.reason, force=body.force, dry_run=body.dry_run)
 
 
-async def retry(call: Call[None, Retry]) -> BulkReport:
+async def retry(call: Call[None, RetryFlow]) -> BulkReport:
     """Run the dead nodes again, with what their death cancelled; or some nodes with all that wait for them."""
     body, id = call.body, await call.flows.resolve(call.path["id"])
     return await call.flows.retry(id, reason=body.reason, from_=body.nodes, force=body.force, dry_run=body.dry_run)

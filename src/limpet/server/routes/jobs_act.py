@@ -112,15 +112,16 @@ async def discard_many(call: Call[None, Bulk]) -> BulkReport:
 
 
 ONE: Final = {"errors": (*NAMED, InvalidOption), "example": {"reason": "wrong address"}}
-MANY: Final = {"errors": (*NAMED, InvalidQuery), "example": {"q": "state:dead error:Timeout", "dry_run": True}}
+MANY: Final = (*NAMED, InvalidQuery)
+DRY: Final = {"dry_run": True}
 
 ROUTES: Final[tuple[Route, ...]] = (
     post("/jobs/{id}/cancel", "operator", cancel, **ONE),
     post("/jobs/{id}/retry", "operator", retry, **ONE),
     post("/jobs/{id}/rerun", "operator", rerun, **ONE),
     post("/jobs/{id}/discard", "operator", discard, **ONE),
-    post("/jobs/cancel", "operator", cancel_many, **MANY),
-    post("/jobs/retry", "operator", retry_many, **MANY),
-    post("/jobs/rerun", "operator", rerun_many, **MANY),
-    post("/jobs/discard", "operator", discard_many, **MANY),
+    post("/jobs/cancel", "operator", cancel_many, errors=MANY, example={"q": "task:send_* age>1h", **DRY}),
+    post("/jobs/retry", "operator", retry_many, errors=MANY, example={"q": "state:dead error:Timeout", **DRY}),
+    post("/jobs/rerun", "operator", rerun_many, errors=MANY, example={"q": "state:cancelled finished<1h", **DRY}),
+    post("/jobs/discard", "operator", discard_many, errors=MANY, example={"q": "state:dead age>30d", **DRY}),
 )

@@ -70,7 +70,8 @@ class NewJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 async def enqueue(call: Call[None, NewJob | list[NewJob]]) -> list[EnqueuedRecord]:
     """Store one job or many, all or none; a duplicate answers the job that is there."""
     asked = call.body if isinstance(call.body, list) else [call.body]
-    handles = await call.client.enqueue_asked([each.asked for each in asked])
+    ids = None if call.ids is None else call.ids(len(asked))
+    handles = await call.client.enqueue_asked([each.asked for each in asked], ids)
     return [EnqueuedRecord(id=each.id, task=each.task, existing=each.existing) for each in handles]
 
 
@@ -80,6 +81,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "producer",
         enqueue,
         of="jobs",
+        body_names_jobs=True,
         most_bytes=MOST_BYTES,
         example={"task": "email.send", "args": {"to": "a@b.c"}, "priority": "high", "unique": "welcome:42"},
         errors=(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.ids import id_text
@@ -15,11 +15,11 @@ from limpet.ops.names import UnknownName
 from limpet.ops.schedule_runs import ScheduleBusy
 from limpet.ops.schedules import ScheduleDeclared, ScheduleExists
 from limpet.server.call import Call
-from limpet.server.parameters import Act, Instant, Time, Why, given
-from limpet.server.refusal import InvalidRequest
+from limpet.server.parameters import Act, Instant, Time, Why, given, one_of, refuse_unless_one
 from limpet.server.route import Route, delete, patch, post
 from limpet.server.routes.jobs_new import Priority
 
+KINDS: Final = ("cron", "every", "at")
 POLICY: Final = ("overlap", "catch_up", "jitter", "expires_in")
 OPTIONS: Final = ("queue", "priority", "tenant", "needs", "tags", "meta", "cost", "timeout")
 
@@ -29,10 +29,12 @@ CatchUp = Annotated[str | int, Meta(description="skip, last, all, or the most mi
 class Times(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a task runs, and what is asked for its jobs."""
 
-    cron: Annotated[str, Meta(description="0 8 * * *")] | None = None
+    RULES: ClassVar = {"oneOf": [{"not": {"anyOf": one_of(*KINDS)["oneOf"]}}, *one_of(*KINDS)["oneOf"]]}
+
+    cron: Annotated[str, Meta(description="0 8 * * *")] | UnsetType = UNSET
     tz: Annotated[str, Meta(description="The time zone of `cron`: Europe/Paris.")] | None = None
-    every: Time | None = None
-    at: Instant | None = None
+    every: Time | UnsetType = UNSET
+    at: Instant | UnsetType = UNSET
     overlap: Literal["skip", "queue_one", "allow", "cancel_running"] | None = None
     catch_up: Annotated[str | int, Meta(description="skip, last, or the most missed runs that are made up.")] | None = (
         None
@@ -51,8 +53,7 @@ class Times(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
     attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
     def __post_init__(self) -> None:
-        if sum(each is not None for each in (self.cron, self.every, self.at)) > 1:
-            raise ValueError("give one of cron, every and at")
+        refuse_unless_one(self, *KINDS, least=0)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -67,19 +68,24 @@ class Times(Why, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def when(self, zone: str = "UTC") -> When | None:
         """When it ticks, in that time zone if it names none; None: that is not said."""
-        if self.cron is not None:
+        if self.cron is not UNSET:
             return Cron(self.cron, tz=self.tz or zone, **self.policy)
-        if self.every is not None:
+        if self.every is not UNSET:
             return Every(self.every, **self.policy)
-        return None if self.at is None else Once(self.at, **self.policy)
+        return None if self.at is UNSET else Once(self.at, **self.policy)
 
 
 class NewSchedule(Times, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A schedule to be stored."""
 
+    RULES: ClassVar = one_of(*KINDS)
+
     task: Annotated[str, Meta(min_length=1)]
     name: Annotated[str, Meta(description="Like its task, if left out.")] | None = None
     paused: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_unless_one(self, *KINDS)
 
 
 class Backfill(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -93,8 +99,7 @@ class Backfill(Act, frozen=True, forbid_unknown_fields=True, kw_only=True):
 async def add(call: Call[None, NewSchedule]) -> ScheduleRecord:
     """Store a new schedule, which ticks from now on."""
     body, when = call.body, call.body.when()
-    if when is None:
-        raise InvalidRequest("it is not said when the schedule ticks", fix="give cron, every or at")
+    assert when is not None  # its type has looked
     return await call.schedules.add(
         when, body.task, body.args, name=body.name, paused=body.paused, reason=body.reason, **body.options
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from limpet.core.records.log import AuditRecord, FindingRecord
 from limpet.core.records.queue import StatsRecord
@@ -18,9 +18,7 @@ After = Annotated[int, Meta(ge=0, le=MOST_SEQ, description="The first lines afte
 class AuditLines(Newest, frozen=True, forbid_unknown_fields=True):
     """Which lines of the audit log."""
 
-    after: Annotated[int, Meta(ge=0, description="The first lines after this seq, instead of the newest.")] | None = (
-        None
-    )
+    after: After | UnsetType = UNSET  # None would be read from the text null
 
 
 async def shown(call: Call[None, None]) -> StatsRecord:
@@ -31,7 +29,8 @@ async def shown(call: Call[None, None]) -> StatsRecord:
 async def audit(call: Call[AuditLines, None]) -> list[AuditRecord]:
     """The newest lines of the audit log, oldest first: who did what, to which job, queue or limit, and why."""
     asked = call.query
-    return await call.operator.audit(asked.after, asked.limit, since_ms=await call.since_ms(asked.since))
+    after = None if asked.after is UNSET else asked.after
+    return await call.operator.audit(after, asked.limit, since_ms=await call.since_ms(asked.since))
 
 
 async def doctor(call: Call[None, None]) -> list[FindingRecord]:

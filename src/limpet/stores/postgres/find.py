@@ -13,7 +13,7 @@ from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.definition_cache import DefinitionCache
 from limpet.stores.postgres.views import NOWHERE, Candidates, JobRow, Position, glances, view_of
-from limpet.stores.search import CANDIDATES, RESOLVE, Search, ended_from_ms, hex_suffix, named, read_cursor
+from limpet.stores.search import CANDIDATES, LOOK_S, RESOLVE, Search, ended_from_ms, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.client import Client
@@ -24,7 +24,6 @@ AT_ONCE: Final = 256  # whole jobs, each with arguments and a result, that one s
 # look at, and sooner where they are large or come slowly (from a cold disk): the page says so and has a cursor.
 LEAST, MOST, GROWTH = 64, 1_024, 4
 CANDIDATE_BYTES: Final = 8 * 1024 * 1024  # of arguments and packed parts
-LOOK_S: Final = 0.05
 
 JOBS: Final = "SELECT * FROM lp.jobs_1(%b::bytea[])"
 ATTEMPTS: Final = "SELECT * FROM lp.attempts_1(%b::bytea)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,9 @@ from limpet.stores.redis.scripts import script
 from limpet.stores.redis.views import Parts, view_of
 from limpet.stores.search import (
     CANDIDATES,
+    LOOK_S,
     RESOLVE,
+    SURE,
     Search,
     ended_from_ms,
     foreign_cursor,
@@ -124,9 +127,11 @@ async def find(client: Client, key: bytes, definitions: DefinitionCache, query: 
         after = (
             max(0, from_ms).to_bytes(ENDED.size, "big").ljust(_POSITIONS[index], b"\0")
         )  # before all that ended then
-    cursor = Cursor(client, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    at_once = AT_ONCE if query.terms else max(64, min(AT_ONCE, query.limit + 1))
+    cursor = Cursor(client, key, query.newest_first, after, batch=at_once)
     what = "a" if needs_args(query.terms) else ""
     most = sys.maxsize if index in SHARED else CANDIDATES
+    until_s = sys.maxsize if index in SHARED else time.monotonic() + LOOK_S
     looked, last, more = 0, b"", False
     async for batch in scan(query, cursor):
         some = batch[: most - looked]
@@ -134,7 +139,8 @@ async def find(client: Client, key: bytes, definitions: DefinitionCache, query: 
         found = await views(client, key, definitions, [id for _, id in some], what=what, verb="find")
         search.take(zip((position for position, _ in some), found, strict=True))
         past = from_ms is not None and query.newest_first and int.from_bytes(last[: ENDED.size], "big") < from_ms
-        more = search.full or (looked >= most and not past)
+        enough = looked >= most or (looked >= SURE and time.monotonic() >= until_s)
+        more = search.full or (enough and not past)
         if more or past:
             break
     whole = await views(client, key, definitions, search.ids, verb="find")

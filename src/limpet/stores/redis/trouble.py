@@ -32,7 +32,7 @@ REMEDIES: Final[dict[str, Remedy]] = {
 # @user_script: 1: -OOM command not allowed …"); Redis 7 hands it on as it is. Some carry no minus.
 _INNER: Final = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ")
 
-PERMISSIONS: Final = "~{limpet:*}* &{limpet:*}* +@all -@dangerous +info +role +config|get"
+PERMISSIONS: Final = "~{limpet:*}* resetchannels &{limpet:*}* +@all -@dangerous +info +role +config|get"
 
 # code: (error, what is wrong, how to fix it)
 _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from typing import Any, Final
+
+from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS
@@ -12,9 +16,23 @@ from limpet.core.jobs.job import PRIORITIES
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Page, Query, Term
 from limpet.stores.match import number_in
-from limpet.stores.search import CANDIDATES, RESOLVE, ended_from_ms, hex_suffix, named, read_cursor, write_cursor
+from limpet.stores.search import (
+    CANDIDATES,
+    LOOK_S,
+    RESOLVE,
+    SURE,
+    ended_from_ms,
+    hex_suffix,
+    named,
+    read_cursor,
+    write_cursor,
+)
 from limpet.stores.sqlite.tx import Tx
 from limpet.stores.sqlite.views import COLUMNS, view, views
+
+LEAST, GROWTH = 64, 4  # a search goes in growing steps
+
+Position = list[int | bytes]
 
 # State → (order of its own index, index). A page of one state follows it; any other mix follows the ids.
 INDEXES: Final = {
@@ -29,6 +47,7 @@ INDEXES: Final = {
 
 # Field → (column, its index): what few jobs share is looked up, whatever their states.
 TOGETHER: Final = {"flow": ("flow", "limpet_job_flow"), "unique": ("unique_key", "limpet_job_unique")}
+_TOGETHER: Final = frozenset(index for _, index in TOGETHER.values())
 
 TEXT: Final = {
     "queue": "l.queue",
@@ -49,46 +68,78 @@ TIMES: Final = {
 }
 
 
+class Source(Struct, frozen=True):
+    """Where the candidates of a query come from, in order, and what is still to be asked of each."""
+
+    keys: tuple[str, ...]  # of the order
+    index: str
+    where: list[str]
+    args: list[Any]  # the values of the conditions
+    terms: list[Term]
+
+    def after(self, position: Position | None, *, newest_first: bool) -> tuple[str, list[Any]]:
+        """The candidates behind a position, as the rest of a statement with its values."""
+        direction, past = ("DESC", "<") if newest_first else ("ASC", ">")
+        where, args = [*self.where], [*self.args]
+        if position is not None:
+            where.append(f"({', '.join(self.keys)}) {past} ({','.join('?' * len(position))})")
+            args += position
+        order = ", ".join(f"{key} {direction}" for key in self.keys)
+        return f"WHERE {' AND '.join(where) or '1'} ORDER BY {order}", args
+
+
 def find(tx: Tx, query: Query) -> Page:
-    """One page: candidates by an index, then the terms as a filter."""
+    """One page: candidates by an index, then the terms as a filter.
+
+    It goes in growing steps, so that a page which is full soon costs little.
+    """
     if query.suffix is not None:
         return named(views(tx, resolve(tx, query.suffix)))
-    keys, index, where, args, terms = _source(query, tx.now_ms)
-    direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
-    if query.cursor is not None:
-        values = read_cursor(query.cursor, index, list[int | bytes])
-        marks = ",".join("?" * len(values))
-        where.append(f"({', '.join(keys)}) {past} ({marks})")
-        args += values
-    order = ", ".join(f"{key} {direction}" for key in keys)
-    table = tx.table("limpet_job") + (f" INDEXED BY {tx.table(index)}" if index else "")
-    bound = CANDIDATES if terms else query.limit + 1  # of candidates; without a filter each is on the page
-    source = f"FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order}"
-    inner = f"SELECT id {source} LIMIT {bound}"
+    source = _source(query, tx.now_ms)
+    after = None if query.cursor is None else read_cursor(query.cursor, source.index, Position)
+    most = CANDIDATES if source.terms else query.limit + 1  # without a filter each candidate is on the page
+    step, looked, found, width = max(LEAST, query.limit + 1), 0, list[Any](), len(source.keys)
+    until_s = math.inf if source.index in _TOGETHER else time.monotonic() + LOOK_S
+    while True:
+        count = min(step, most - looked)
+        rows, last = _look(tx, query, source, after, count)
+        found += rows
+        looked, step = looked + count, step * GROWTH
+        full = len(found) > query.limit
+        if full or last is None or looked >= most or (looked >= SURE and time.monotonic() >= until_s):
+            break
+        after = last
+    jobs = tuple(view(tx, row[:-width]) for row in found[: query.limit])
+    if full:
+        return Page(jobs, write_cursor(source.index, found[query.limit - 1][-width:]), complete=True)
+    return Page(jobs, None if last is None else write_cursor(source.index, last), complete=last is None)
+
+
+def _look(tx: Tx, query: Query, source: Source, after: Position | None, count: int) -> tuple[list[Any], Any]:
+    """Those of the next candidates that fit; and the position of the last one, None where the index ends before."""
+    rest, args = source.after(after, newest_first=query.newest_first)
+    table = tx.table("limpet_job") + (f" INDEXED BY {tx.table(source.index)}" if source.index else "")
     filters: list[str] = []
     wanted: list[Any] = []
-    for term in terms:
+    for term in source.terms:
         condition, values = _condition(term, tx.now_ms)
         filters.append(f"NOT coalesce({condition}, 0)" if term.negated else condition)
         wanted += values
-    outer_order = ", ".join(f"j.{key} {direction}" for key in keys)
+    order = ", ".join(f"j.{key} {'DESC' if query.newest_first else 'ASC'}" for key in source.keys)
     sql = (
-        f"SELECT {COLUMNS}, {', '.join(f'j.{key}' for key in keys)} FROM ({inner}) c "
+        f"SELECT {COLUMNS}, {', '.join(f'j.{key}' for key in source.keys)} "
+        f"FROM (SELECT id FROM {table} {rest} LIMIT {count}) c "
         f"CROSS JOIN {tx.table('limpet_job')} j ON j.id = c.id LEFT JOIN {tx.table('limpet_body')} b ON b.id = c.id "
         f"CROSS JOIN {tx.table('limpet_lane')} l ON l.id = j.lane "
-        f"WHERE {' AND '.join(filters) or '1'} ORDER BY {outer_order} LIMIT {query.limit + 1}"
+        f"WHERE {' AND '.join(filters) or '1'} ORDER BY {order} LIMIT {query.limit + 1}"
     )
     rows = tx.conn.execute(sql, args + wanted).fetchall()
-    width = len(keys)
-    jobs = tuple(view(tx, row[:-width]) for row in rows[: query.limit])
-    if len(rows) > query.limit:
-        return Page(jobs, write_cursor(index, rows[query.limit - 1][-width:]), complete=True)
-    last = tx.conn.execute(f"SELECT {', '.join(keys)} {source} LIMIT 1 OFFSET {bound - 1}", args).fetchone()
-    return Page(jobs, None if last is None else write_cursor(index, last), complete=last is None)
+    last = tx.conn.execute(f"SELECT {', '.join(source.keys)} FROM {table} {rest} LIMIT 1 OFFSET {count - 1}", args)
+    return rows, last.fetchone()
 
 
-def _source(query: Query, now_ms: int) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
-    """(order, index, conditions, their values, terms that are left) for what is asked for."""
+def _source(query: Query, now_ms: int) -> Source:
+    """Where to look for what is asked for."""
     states, terms = query.states, list(query.terms)
     among = [] if states is None else [f"state IN ({','.join(str(state.code) for state in sorted(states))})"]
     for term in terms:
@@ -96,7 +147,7 @@ def _source(query: Query, now_ms: int) -> tuple[tuple[str, ...], str, list[str],
             terms.remove(term)
             column, index = TOGETHER[term.field]
             value = id_bytes(term.value) if term.field == "flow" else term.value
-            return ("id",), index, [f"{column} = ?", *among], [value], terms
+            return Source(("id",), index, [f"{column} = ?", *among], [value], terms)
     if states is not None and len(states) == 1:
         state = next(iter(states))
         keys, index = INDEXES[state]
@@ -106,8 +157,8 @@ def _source(query: Query, now_ms: int) -> tuple[tuple[str, ...], str, list[str],
             if (from_ms := ended_from_ms(query, now_ms)) is not None:
                 where.append("finished_ms >= ?")
                 args.append(from_ms)
-        return keys, index, where, args, terms
-    return ("id",), "", among, [], terms
+        return Source(keys, index, where, args, terms)
+    return Source(("id",), "", among, [], terms)
 
 
 def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
