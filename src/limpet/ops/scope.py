@@ -47,6 +47,7 @@ from limpet.ops.scope_records import (
     queue_of_task,
     queues_of_schedules,
     schedule_of,
+    tasks_of_others,
 )
 from limpet.stores.asking import find_all
 from limpet.stores.base import (
@@ -119,9 +120,12 @@ class ScopedStore:
         return await self._store.relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
 
     async def _refuse_jobs(self, jobs: Sequence[Job]) -> None:
+        foreign = await tasks_of_others(self._store, self._queues)
         for job in jobs:
             if job.lane.queue not in self._queues:
                 self._refuse(f"the queue {job.lane.queue!r}")
+            if job.lane.task in foreign:
+                self._refuse(f"the task {job.lane.task!r}, which code declares for another queue,")
             if job.unique is not None and job.unique.on_duplicate != "existing":
                 self._refuse(f"on_duplicate={job.unique.on_duplicate!r}, which may change a job of any queue,")
         own = {job.id for job in jobs}
