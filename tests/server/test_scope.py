@@ -160,3 +160,6 @@ async def test_a_task_of_another_queue_is_not_asked_for_through_a_queue_of_the_s
     assert (refused.status, refused.problem) == (403, "out_of_scope")
     assert (await client.post(f"{PREFIX}/jobs", {"task": "mail.task"})).status == 200
     assert (await client.post(f"{PREFIX}/jobs", {"task": "unheard.of", "queue": "mail"})).status == 200
+    operator = await place.client("operator", ["mail"])
+    schedule = {"task": f"{SECRET}.task", "every": "1h", "name": "s", "queue": "mail"}
+    assert (await operator.post(f"{PREFIX}/schedules", schedule)).problem == "out_of_scope"

@@ -326,7 +326,10 @@ class ScopedStore:
         new = read_schedule(control) if control.kind == schedule.KIND else None
         declared = {each.name: queue_of_task(each) for each in await self._store.controls(declaration.KIND)}
         meant = {queues[name]} if name in queues else set[str]()
-        meant |= {queue_of(new, declared)} if isinstance(new, Schedule) else set[str]()
+        if isinstance(new, Schedule):
+            if new.task in await tasks_of_others(self._store, self._queues):
+                return False
+            meant.add(queue_of(new, declared))
         return meant <= self._queues and (bool(meant) or control.kind != schedule.KIND)
 
     async def controls(self, kind: str) -> list[Control]:
