@@ -35,6 +35,17 @@ async def test_a_request_that_is_repeated_stores_one_job(everywhere: Store) -> N
     assert (await everywhere.count()).enqueued == 2
 
 
+async def test_a_token_that_has_the_name_of_another_has_keys_of_its_own(client: Client, store: Store) -> None:
+    tokens = Operator(store, "ada").tokens
+    first = await tokens.create("producer", name="shop")
+    assert (await Client(client.app, first.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)).status == 200
+    await tokens.revoke("shop")
+    second = await tokens.create("producer", name="shop")
+    answer = await Client(client.app, second.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)
+    assert "idempotency-replayed" not in answer.headers
+    assert (await store.count()).enqueued == 2
+
+
 async def test_many_at_once_store_one_job(client: Client, store: Store) -> None:
     answers = await asyncio.gather(*(client.ask("POST", JOBS, [{"task": "a"}] * 3, headers=KEY) for _ in range(10)))
     assert {each.problem for each in answers} <= {"", "idempotency_key_in_use"}

@@ -81,7 +81,7 @@ class Admission:
             shown = shown_token(request)
             raise TokenInvalid(f"{shown} opens nothing: it is unknown, revoked or expired", fix=_SEND)
         queues = None if token.queues is None else frozenset(token.queues)
-        return Caller(f"token:{token.name}", token.role, queues, self._namespace)
+        return Caller(f"token:{token.name}", token.role, queues, self._namespace, prefix_of(token.id))
 
     def _of_this_machine(self, request: Request) -> Caller:
         """Without a token: only from this machine, not for a page of another site, and not through a proxy."""
