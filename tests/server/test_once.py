@@ -35,14 +35,14 @@ async def test_a_request_that_is_repeated_stores_one_job(everywhere: Store) -> N
     assert (await everywhere.count()).enqueued == 2
 
 
-async def test_a_token_that_has_the_name_of_another_has_keys_of_its_own(client: Client, store: Store) -> None:
+async def test_a_token_that_has_the_name_of_another_has_keys_of_its_own(store: Store) -> None:
     tokens = Operator(store, "ada").tokens
-    first = await tokens.create("producer", name="shop")
-    assert (await Client(client.app, first.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)).status == 200
-    await tokens.revoke("shop")
-    second = await tokens.create("producer", name="shop")
-    answer = await Client(client.app, second.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)
-    assert "idempotency-replayed" not in answer.headers
+    for _ in range(2):
+        made = await tokens.create("producer", name="shop")
+        async with Api(app_on(store), settings=GENEROUS).lifespan() as api:
+            answer = await Client(api, made.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)
+        assert (answer.status, "idempotency-replayed" in answer.headers) == (200, False)
+        await tokens.revoke("shop")
     assert (await store.count()).enqueued == 2
 
 
