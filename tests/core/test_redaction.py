@@ -49,6 +49,12 @@ def test_what_is_no_rule_is_refused(rule: Any) -> None:
         parse_rule(rule)
 
 
+def test_a_rule_of_many_stars_is_answered() -> None:
+    rule = parse_rule("*a" * 30 + "b")
+    assert not rule.fits(("args", "a" * 5_000))
+    assert rule.fits(("args", "a" * 5_000 + "b"))
+
+
 def test_a_list_of_rules_has_a_bound() -> None:
     assert len(parse_rules([f"key{n}" for n in range(MOST_RULES)])) == MOST_RULES
     with pytest.raises(InvalidOption, match="201 rules"):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from limpet.core.endings.transition import Succeed
 from limpet.core.jobs.ids import id_text
@@ -68,6 +69,20 @@ async def test_a_long_poll_answers_what_there_is_when_its_time_is_over(client: C
     (id,) = await put(store, job())
     assert (await client.get(f"/api/v1/jobs/{id_text(id)}?wait=1")).json["state"] == "ready"
     assert (await client.get(f"/api/v1/jobs/{id_text(id)}?wait=61")).status == 422
+
+
+async def test_as_many_wait_for_results_as_may(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (id,) = await put(store, job())
+    watched = Watched(store, monkeypatch)
+    async with Api(app_on(store), settings=replace(GENEROUS, waiting=1), local=True).lifespan() as api:
+        client, path = Client(api), f"/api/v1/jobs/{id_text(id)}"
+        asking = asyncio.ensure_future(client.get(f"{path}?wait=60"))
+        await watched.began.wait()
+        assert (await client.get(f"{path}?wait=60")).problem == "too_many_waiting"
+        assert (await client.get(path)).status == 200, "who does not wait is not refused"
+        await store.cancel([id], "over")
+        assert (await asking).json["state"] == "cancelled"
+        assert (await client.get(f"{path}?wait=60")).status == 200, "there is a place again"
 
 
 async def test_a_client_that_goes_is_noticed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class ServerTable(Struct, frozen=True, forbid_unknown_fields=True):
     allowed_origins: list[str] = []  # origins of pages elsewhere whose requests from this machine need no token
     rate: str = "100/s"  # of requests, for each token
     burst: int | None = None  # requests at once; None: the number of the rate
-    waiting: int = 500  # claims that may wait for a job at once, of all workers in other languages
+    waiting: int = 500  # requests that may wait at once: claims for a job, and GET jobs/ID?wait= for its end
 
     def checked(self, where: str) -> ServerTable:
         """The same; what makes no sense is refused by name."""

@@ -71,7 +71,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "forbidden": Meaning(6, 403, "Role too small"),
     "out_of_scope": Meaning(6, 403, "Outside the token's queues"),
     "too_many_requests": Meaning(6, 429, "Too many requests"),
-    "too_many_waiting": Meaning(6, 429, "Too many claims wait"),
+    "too_many_waiting": Meaning(6, 429, "Too many requests wait"),
     # a request over the network cannot be read, or asks for what there is not
     "invalid_request": Meaning(2, 422, "Invalid request"),
     "malformed_body": Meaning(2, 400, "Body is not JSON"),

@@ -29,6 +29,7 @@ from limpet.server.endpoint import Endpoint, Respond
 from limpet.server.known_tokens import KnownTokens
 from limpet.server.lending import Lending
 from limpet.server.log import server_log
+from limpet.server.places import Places
 from limpet.server.problem import problem_response
 from limpet.server.refusal import NoSuchRoute
 from limpet.server.refused import Refused
@@ -65,7 +66,8 @@ class Api:
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
         self.idempotency = Idempotency(app.store)
-        self.lending = Lending(app.store, self.settings.waiting)
+        self.places = Places(self.settings.waiting)
+        self.lending = Lending(app.store, self.places)
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
         self._started = False

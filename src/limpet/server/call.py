@@ -22,6 +22,7 @@ from limpet.stores.base import Store
 if TYPE_CHECKING:
     from limpet.app import Limpet
     from limpet.server.lending import Lending
+    from limpet.server.places import Places
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -44,6 +45,7 @@ class Call(Generic[Q, B]):
     request: Request
     ids: Callable[[int], list[bytes]] | None = field(default=None, kw_only=True)  # of jobs, by an Idempotency-Key
     lending: Lending
+    places: Places  # for requests that wait
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
     feed: Feed  # the live events of the whole store: what the caller may not see must be left out
 

@@ -58,6 +58,7 @@ class Endpoint:
             body=body_of(raw, request.headers.get("content-type", ""), route.body),
             request=request,
             lending=api.lending,
+            places=api.places,
             closing=api.closing,
             feed=api.feed,
         )

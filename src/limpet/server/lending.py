@@ -1,15 +1,14 @@
-"""Lends jobs to workers that are other programs: bounds how many wait, notices those that go, sweeps for them all."""
+"""Lends jobs to workers that are other programs: notices those that go, and sweeps for them all."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.core.access.refusal import TooManyWaiting
 from limpet.core.errors import StoreError
 from limpet.core.jobs.lease import Serves
 from limpet.core.records.claim import ClaimRecord
@@ -17,22 +16,21 @@ from limpet.ops.agent_sessions import KnownSessions
 from limpet.ops.agents import Agents
 from limpet.server.caller import Caller
 from limpet.server.log import server_log
+from limpet.server.places import Places
 from limpet.stores.base import Store
 
 if TYPE_CHECKING:
     from limpet.server.call import Call
 
 SWEEP_S: Final = 1.0  # as workers of ours do
-RETRY_S: Final = 5.0  # when a claim that may not wait should come again
 
 
 class Lending:
     """What one server remembers of the programs that work through it; what they hold is in the store alone."""
 
-    def __init__(self, store: Store, most_waiting: int) -> None:
+    def __init__(self, store: Store, places: Places) -> None:
         self._store = store
-        self._most_waiting = most_waiting
-        self._waiting = 0
+        self._places = places
         self._known = KnownSessions()
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -55,7 +53,7 @@ class Lending:
         key: str | None,
     ) -> list[ClaimRecord]:
         """Jobs for the client of a call; nothing is held for one that has gone, nor when the server ends."""
-        with self._place(wait_ms):
+        with self._places.one() if wait_ms else nullcontext():
             async with _over(call) as over:
                 return await self.agents(call.caller).claim(
                     worker, serves, most=most, lease_ms=lease_ms, wait_ms=wait_ms, key=key, over=over
@@ -68,24 +66,6 @@ class Lending:
             sweeping.cancel()
             with suppress(asyncio.CancelledError):
                 await sweeping
-
-    @contextmanager
-    def _place(self, wait_ms: int) -> Iterator[None]:
-        """One of the places for claims that wait; each has a session in the store, which beats."""
-        if not wait_ms:
-            yield
-            return
-        if self._waiting >= self._most_waiting:
-            raise TooManyWaiting(
-                f"{self._waiting} claims wait at this server, and it lets no more wait",
-                fix="wait as long as Retry-After says; [server] waiting says how many may wait, or claim with wait 0",
-                retry_after_s=RETRY_S,
-            )
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
 
     async def _sweep(self) -> None:
         """Take back what silent workers held, as a worker of ours does: there may be none."""

@@ -46,6 +46,6 @@ class TooManyRequests(AccessError):
 
 
 class TooManyWaiting(TooManyRequests):
-    """As many claims wait at this server as it allows; there may be room after `retry_after_s`."""
+    """As many requests wait at this server as it allows; there may be room after `retry_after_s`."""
 
     code = "too_many_waiting"

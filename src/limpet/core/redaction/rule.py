@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
+from limpet.core.text.wildcard import expression_of
 
 # What stands in the place of a value. No program writes it by accident, so that one that comes back is recognised.
 MASK: Final = "•••redacted•••"
@@ -127,9 +128,13 @@ class Rules:
 
 @lru_cache(4_096)
 def _pattern(text: str) -> re.Pattern[str]:
-    parts = re.split(r"(\\.|\*)", text)
-    made = "".join(".*" if each == "*" else re.escape(each[1:] if each[:1] == "\\" else each) for each in parts if each)
-    return re.compile(made, re.IGNORECASE | re.DOTALL)
+    literals = [""]
+    for each in re.split(r"(\\.|\*)", text):
+        if each == "*":
+            literals.append("")
+        else:
+            literals[-1] += each[1:] if each[:1] == "\\" else each
+    return re.compile(expression_of(literals), re.IGNORECASE | re.DOTALL)
 
 
 def holds_mask(value: Any) -> bool:

@@ -16,6 +16,7 @@ from limpet.core.errors import InvalidArguments, InvalidTask
 from limpet.core.flows.refs import Refers
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.storable import is_storable
+from limpet.core.text.wildcard import expression_of
 
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
 PLACES: Final = ("task", "queue", "tenant")  # what a template may name beside parameters
@@ -109,8 +110,10 @@ class Template:
 
     def made(self, text: str) -> bool:
         """Whether some call could have filled it to this text."""
-        pattern = "".join(re.escape(literal) + ("" if place is None else ".*") for literal, place in self._parts)
-        return re.fullmatch(pattern, text, re.DOTALL) is not None
+        literals = [literal for literal, _ in self._parts]
+        if self._parts and self._parts[-1][1] is not None:
+            literals.append("")
+        return re.fullmatch(expression_of(literals), text, re.DOTALL) is not None
 
     def _read(self, place: _Field, values: Mapping[str, object]) -> str:
         if place.name not in values:

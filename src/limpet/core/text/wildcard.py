@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 Fits = Callable[[str], bool]
 
@@ -16,8 +16,7 @@ def whole_fits(pattern: str) -> Fits:
     """
     if "*" not in pattern:
         return lambda text: text == pattern
-    first, *middle, last = map(re.escape, pattern.split("*"))
-    made = re.compile(f"{first}{_in_order(middle)}.*{last}", re.DOTALL)
+    made = re.compile(expression_of(pattern.split("*")), re.DOTALL)
     return lambda text: made.fullmatch(text) is not None
 
 
@@ -29,6 +28,12 @@ def part_fits(pattern: str) -> Fits:
     """
     made = re.compile(_in_order(map(re.escape, pattern.split("*"))), re.DOTALL | re.IGNORECASE | re.ASCII)
     return lambda text: bool(text) and made.match(text) is not None
+
+
+def expression_of(literals: Sequence[str]) -> str:
+    """The regular expression of these texts one after another, with any text between two of them."""
+    first, *middle = map(re.escape, literals)
+    return f"{first}{_in_order(middle[:-1])}.*{middle[-1]}" if middle else first
 
 
 def _in_order(parts: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from limpet.core.access.refusal import TooManyWaiting
 from limpet.core.errors import AmbiguousId, JobNotFound
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.job import JobDetail, JobPage
@@ -32,7 +33,8 @@ async def listed(call: Call[Search, None]) -> JobPage:
 async def shown(call: Call[Wait, None]) -> JobDetail:
     """Everything about one job, by its id or the unique end of it; with `wait`, once it has finished."""
     if call.query.wait:
-        await call.unless_over(call.operator.wait(call.path["id"], call.query.wait))
+        with call.places.one():
+            await call.unless_over(call.operator.wait(call.path["id"], call.query.wait))
     return await call.operator.job(call.path["id"])
 
 
@@ -48,7 +50,7 @@ async def history(call: Call[None, None]) -> JobHistory:
 
 ROUTES: Final[tuple[Route, ...]] = (
     get("/jobs", "viewer", listed, errors=(InvalidQuery,)),
-    get("/jobs/{id}", "viewer", shown, etag=True, errors=NAMED),
+    get("/jobs/{id}", "viewer", shown, etag=True, errors=(*NAMED, TooManyWaiting)),
     get("/jobs/{id}/explain", "viewer", explained, errors=NAMED),
     get("/jobs/{id}/events", "viewer", history, errors=NAMED),
 )
