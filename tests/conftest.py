@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.interrupts import heed_interrupts
+from tests.interrupts import heed_interrupts, same_signals
 from tests.size import FULL, MATRIX, SEED
 
 # No deadline: on a busy two-core machine a slow example says nothing about the code, nor about how it is drawn.
@@ -21,6 +22,13 @@ settings.load_profile("full" if FULL else "slice" if SEED is None else "explore"
 heed_interrupts()  # a run in the background of a script ignores Ctrl-C, and its programs would, too
 
 ENGINES: Final = ("sqlite", "redis", "postgres")
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Every test begins with the signals of the first."""
+    with same_signals():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

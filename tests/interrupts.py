@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def heed_interrupts() -> None:
     """From now on SIGINT interrupts this process, and those that it starts have the usual handling again."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def same_signals() -> Iterator[None]:
+    """Undo at the end what was done to signals: a command that ends leaves them ignored, for its process ends, too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)

@@ -83,6 +83,11 @@ def test_an_instant_is_written_in_utc() -> None:
     assert iso(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
 
 
+def test_a_number_that_overflows_in_milliseconds_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="longer than a century"):
+        to_ms(1e308, what="delay")
+
+
 def test_an_instant_beyond_the_calendar_is_refused() -> None:
     with pytest.raises(InvalidOption, match="is beyond the calendar in UTC"):
         instant_ms(datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))))

@@ -150,6 +150,19 @@ def test_arguments_that_cannot_be_read_are_hidden_as_a_whole() -> None:
     assert msgspec.json.decode(veil("pin", args=b'{"pin":null}').view.args) == {"pin": None}
 
 
+@pytest.mark.parametrize("depth", [100, 300, 400, 440, 460, 470, *range(474, 500), 600, 900])
+def test_what_is_nested_too_deeply_is_hidden_as_a_whole(depth: int) -> None:
+    """A client can send it: it must not keep other jobs of a list from being shown, nor end a worker."""
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    args = b'{"password":"hunter22","b":%b}' % nested
+    redaction = Redaction({"": [parse_rule("password")]})
+    view = JobView(b"", State.ready, Lane("q", "t"), Policy(), args, 0, 0, 0, 0, meta=b'{"m":%b}' % nested)
+    shown = redaction.job(view)
+    assert b"hunter22" not in shown.args
+    assert shown.meta
+    assert redaction.everywhere.masked("args", msgspec.json.decode(nested))
+
+
 def test_programs_add_to_the_stored_rules() -> None:
     rules = [PublishedRule("pin"), PublishedRule("args.note", task="login"), PublishedRule("n", removed=True)]
     unreadable = msgspec.structs.replace(PublishedRule("x").control(), value=b"[]")

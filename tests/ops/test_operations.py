@@ -350,6 +350,12 @@ async def test_a_refused_job_is_named_with_the_holder_of_its_key(bench: Bench, d
     assert ended.problems[0].holder == id_text(holder)
 
 
+async def test_the_id_of_another_operation_is_refused(desk: Desk) -> None:
+    first = await desk.operations.start("retry", "state:dead")
+    with pytest.raises(InvalidOption, match="asks for other things"):
+        await desk.operations.start("discard", "state:dead", id=first.id)
+
+
 async def test_the_same_id_is_the_same_operation(bench: Bench, desk: Desk) -> None:
     await dead(bench, 1)
     id = id_text(bench.id())

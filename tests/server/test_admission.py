@@ -48,6 +48,8 @@ async def test_a_request_of_this_machine_needs_no_token(store: Store, headers: d
     [
         ({"host": "evil.example"}, "evil.example"),
         ({}, "Host"),
+        ({"host": "[::1].evil.example"}, "evil.example"),
+        ({"host": "localhost:80@evil.example"}, "evil.example"),
         ({"host": "localhost", "origin": "http://evil.example"}, "Origin"),
         ({"host": "localhost:8787", "origin": "http://localhost:3000"}, "Origin"),
         ({"host": "localhost", "origin": "null"}, "Origin"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from limpet import Limpet
@@ -105,6 +107,20 @@ async def test_the_first_request_starts_what_is_mounted() -> None:
     assert (await Client(api).get("/api/v1/stats")).status == 200
     await api.close()
     assert api.closing.is_set()
+    await app.close()
+
+
+async def test_a_store_that_cannot_be_opened_is_opened_by_a_later_request(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    folder.write_text("a file stands in the way")
+    app = Limpet(f"sqlite:///{folder}/jobs.db")
+    api = Api(app, settings=GENEROUS, local=True)
+    assert (await Client(api).get("/api/v1/stats")).status == 503
+    folder.unlink()
+    folder.mkdir()
+    assert [(await Client(api).get("/api/v1/stats")).status for _ in range(2)] == [200, 200]
+    assert api.operations is not None
+    await api.close()
     await app.close()
 
 

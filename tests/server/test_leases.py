@@ -195,6 +195,33 @@ async def test_a_claim_with_a_key_may_be_sent_again(client: Client, store: Store
     assert len(await claim(client, max=2, key="k2")) == 1
 
 
+async def test_a_key_is_one_callers_alone(store: Store) -> None:
+    """Not that of a caller whose name and key read the same together, nor of a token of that name for other queues."""
+    await put(store, job(queue="pay"), job(queue="pay"), job(queue="mail"))
+    got = []
+    for name, key, queues in (("a", "b:k", frozenset({"mail"})), ("a", "b:k", None), ("a:b", "k", None)):
+        got += await Agents(store, f"token:{name}", queues=queues).claim("w", Serves(), key=key)
+    assert [each.queue for each in got] == ["mail", "pay", "pay"]
+    assert len({each.id for each in got}) == 3
+    assert not [view.session for view in await store.sessions() if "b:k" in view.session or "token" in view.session]
+
+
+@pytest.mark.parametrize("verb", ["claim", "append"])
+async def test_what_was_answered_under_a_key_is_kept_when_the_call_before_is_cut(everywhere: Store, verb: str) -> None:
+    """A client that hears nothing hangs up and asks again; the call before ends later than the second one."""
+    store, over, seen = everywhere, asyncio.Event(), []
+
+    async def again() -> None:
+        over.set()
+        seen.extend(await Agents(store, "u").claim("w", Serves(), key="k", lease_ms=60_000))
+
+    await put(store, job(), job())
+    first = Agents(Between(store, {verb}, again), "u")
+    await first.claim("w", Serves(), key="k", lease_ms=60_000, over=over)
+    (held,) = seen
+    assert (await Agents(store, "u").heartbeat(held.id, held.token)).answer == "done"
+
+
 async def test_as_many_claims_wait_as_may(store: Store) -> None:
     async with api_on(store, waiting=2).lifespan() as api:
         client = Client(api)

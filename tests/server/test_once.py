@@ -35,6 +35,17 @@ async def test_a_request_that_is_repeated_stores_one_job(everywhere: Store) -> N
     assert (await everywhere.count()).enqueued == 2
 
 
+async def test_a_token_that_has_the_name_of_another_has_keys_of_its_own(store: Store) -> None:
+    tokens = Operator(store, "ada").tokens
+    for _ in range(2):
+        made = await tokens.create("producer", name="shop")
+        async with Api(app_on(store), settings=GENEROUS).lifespan() as api:
+            answer = await Client(api, made.token).ask("POST", JOBS, {"task": "a"}, headers=KEY)
+        assert (answer.status, "idempotency-replayed" in answer.headers) == (200, False)
+        await tokens.revoke("shop")
+    assert (await store.count()).enqueued == 2
+
+
 async def test_many_at_once_store_one_job(client: Client, store: Store) -> None:
     answers = await asyncio.gather(*(client.ask("POST", JOBS, [{"task": "a"}] * 3, headers=KEY) for _ in range(10)))
     assert {each.problem for each in answers} <= {"", "idempotency_key_in_use"}

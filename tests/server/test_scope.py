@@ -151,3 +151,15 @@ async def test_a_token_of_another_namespace_opens_nothing(tmp_path: Path) -> Non
         assert (await Client(api, made.token).get(f"{PREFIX}/stats")).problem == problem
         await api.close()
     await harness.close()
+
+
+async def test_a_task_of_another_queue_is_not_asked_for_through_a_queue_of_the_scope(place: Place) -> None:
+    """A worker of that queue may know it, and would do what the token is not for."""
+    client = await place.client("producer", ["mail"])
+    refused = await client.post(f"{PREFIX}/jobs", {"task": f"{SECRET}.task", "queue": "mail"})
+    assert (refused.status, refused.problem) == (403, "out_of_scope")
+    assert (await client.post(f"{PREFIX}/jobs", {"task": "mail.task"})).status == 200
+    assert (await client.post(f"{PREFIX}/jobs", {"task": "unheard.of", "queue": "mail"})).status == 200
+    operator = await place.client("operator", ["mail"])
+    schedule = {"task": f"{SECRET}.task", "every": "1h", "name": "s", "queue": "mail"}
+    assert (await operator.post(f"{PREFIX}/schedules", schedule)).problem == "out_of_scope"

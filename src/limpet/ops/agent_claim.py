@@ -43,17 +43,23 @@ class AgentClaim:
 
     async def jobs(self) -> tuple[Claimed, ...]:
         """Up to as many jobs as were asked for, leased; none leave no session behind."""
+        while jobs := await self._jobs_or_leave():
+            if self._asked.over.is_set():
+                if not self._asked.keyed:  # else the client may have asked again, and been answered with these
+                    await self._sessions.leave(self._asked.session)
+                return ()
+            if not await self._beat(self._asked.lease_ms):
+                return jobs
+            # The session was closed in between, by another call with the key or as a silent one: it holds nothing.
+        return ()
+
+    async def _jobs_or_leave(self) -> tuple[Claimed, ...]:
         jobs: tuple[Claimed, ...] = ()
         try:
             jobs = await self._first_jobs()
         finally:
             if not jobs:
                 await self._leave()
-        if jobs and self._asked.over.is_set():
-            await self._sessions.leave(self._asked.session)
-            return ()
-        if jobs:
-            await self._beat(self._asked.lease_ms)
         return jobs
 
     async def _first_jobs(self) -> tuple[Claimed, ...]:

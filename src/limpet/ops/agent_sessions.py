@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from limpet.core.access.request_key import hash_of
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.lease import Beat, Pulse, Serves
 from limpet.core.text.storable import checked_text
@@ -52,12 +53,18 @@ class AgentSessions:
     """
 
     def __init__(
-        self, store: Store, actor: str | None, known: KnownSessions, clock: Callable[[], int] | None = None
+        self,
+        store: Store,
+        actor: str | None,
+        known: KnownSessions,
+        clock: Callable[[], int] | None = None,
+        queues: frozenset[str] | None = None,
     ) -> None:
         self.store = store
         self._actor = actor
         self._known = known
         self._clock = clock
+        self._queues = queues
 
     @property
     def asked_ms(self) -> int | None:
@@ -65,7 +72,10 @@ class AgentSessions:
         return None if self._clock is None else self._clock()
 
     def name(self, agent: str, key: str | None) -> str:
-        """The session of one claim: with a key it is the same whenever this caller claims with it."""
+        """The session of one claim: with a key it is the same whenever this caller, for these queues, claims with it.
+
+        Of all three only a hash is in the name: no other caller's key can make the same one, and no reader learns it.
+        """
         if not agent or ":" in checked_text(agent, what="agent") or len(agent) > LONGEST_NAME:
             raise InvalidOption(
                 f"{agent!r:.80} is not an agent's name", fix=f"1 to {LONGEST_NAME} characters without a colon"
@@ -74,7 +84,8 @@ class AgentSessions:
             return f"{_KIND}:{agent}:{secrets.token_hex(6)}"
         if len(checked_text(key, what="key")) > LONGEST_NAME:
             raise InvalidOption(f"the key {key!r:.40} is too long", fix=f"{LONGEST_NAME} characters at most")
-        return f"{_KIND}:{agent}:{self._actor or ''}:{key}"
+        whose = "" if self._queues is None else "\n".join(sorted(self._queues))
+        return f"{_KIND}:{agent}:{hash_of(self._actor or '', whose, key)}"
 
     async def beat(self, session: str, serves: Serves, ttl_ms: int) -> Pulse:
         """Open it, or keep what it holds for so long."""

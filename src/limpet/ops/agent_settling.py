@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
+import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -77,7 +77,7 @@ async def _settle_one(sessions: AgentSessions, session: str, judged: Sequence[Ju
             costs[each.view.id] = each.bill.costs
             await store.save(each.view.id, each.ending.token, each.bill.note, now_ms=now_ms)
     # A number of its own for each call: the answer to another call must not be given again.
-    seq, transitions = time.time_ns() // 1_000, [each.transition for each in judged]
+    seq, transitions = secrets.randbits(53), [each.transition for each in judged]
     settled = await store.settle(session, seq, transitions, spent=costs, now_ms=now_ms)
     answers = {each.at: await _answer(store, each, one) for each, one in zip(judged, settled, strict=True)}
     lines: list[Entry] = []

@@ -56,7 +56,7 @@ class Agents:
         self.store = store
         self._queues = queues
         self._clock = clock
-        self._sessions = AgentSessions(store, actor, known or KnownSessions(), clock)
+        self._sessions = AgentSessions(store, actor, known or KnownSessions(), clock, queues)
         self._sweep: Callable[[], Awaitable[object]] = self._expire if sweep else _nothing
 
     def _now_ms(self) -> int:
@@ -76,7 +76,8 @@ class Agents:
         """Lease up to `most` jobs to `agent`; none when there is nothing within `wait_ms`.
 
         The same `key` again answers the jobs that the first call got, as long as their lease lives. Once `over` is
-        set no client waits for the answer: the claim ends, and what it had got goes back, unspent.
+        set no client waits for the answer: the claim ends, and what it had got goes back, unspent. With a key it
+        stays until its lease ends: the client may have asked again, and have been answered already.
         """
         if not 1 <= most <= MOST_JOBS:
             raise InvalidOption(f"max={most} jobs cannot be claimed at once", fix=f"ask for 1 to {MOST_JOBS}")
@@ -88,7 +89,7 @@ class Agents:
             return []
         until_ms = self._now_ms() + lease_ms
         records, _ = await asyncio.gather(self._records(jobs, until_ms), self._log("agent.claim", session, jobs))
-        if over.is_set():
+        if over.is_set() and key is None:
             await self._sessions.leave(session)
             await self._log("agent.release", session, jobs, "the client went before the claim was answered")
             return []

@@ -125,6 +125,10 @@ class Operations:
         if operation.how.forget and operation.chosen:
             await refuse_unknown_steps(self.store, operation.chosen, operation.how.forget)
         kept = await self._shelf.add(operation)
+        if not kept.operation.asks_as(operation):
+            raise InvalidOption(
+                f"there is an operation {operation.id}, which asks for other things", fix="take a new id"
+            )
         if kept.operation is operation:
             await self._log("start", operation, operation.began_ms, reason)
         return await self._record(kept.operation, operation.began_ms)

@@ -47,6 +47,7 @@ from limpet.ops.scope_records import (
     queue_of_task,
     queues_of_schedules,
     schedule_of,
+    tasks_of_others,
 )
 from limpet.stores.asking import find_all
 from limpet.stores.base import (
@@ -119,9 +120,12 @@ class ScopedStore:
         return await self._store.relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
 
     async def _refuse_jobs(self, jobs: Sequence[Job]) -> None:
+        foreign = await tasks_of_others(self._store, self._queues)
         for job in jobs:
             if job.lane.queue not in self._queues:
                 self._refuse(f"the queue {job.lane.queue!r}")
+            if job.lane.task in foreign:
+                self._refuse(f"the task {job.lane.task!r}, which code declares for another queue,")
             if job.unique is not None and job.unique.on_duplicate != "existing":
                 self._refuse(f"on_duplicate={job.unique.on_duplicate!r}, which may change a job of any queue,")
         own = {job.id for job in jobs}
@@ -322,7 +326,10 @@ class ScopedStore:
         new = read_schedule(control) if control.kind == schedule.KIND else None
         declared = {each.name: queue_of_task(each) for each in await self._store.controls(declaration.KIND)}
         meant = {queues[name]} if name in queues else set[str]()
-        meant |= {queue_of(new, declared)} if isinstance(new, Schedule) else set[str]()
+        if isinstance(new, Schedule):
+            if new.task in await tasks_of_others(self._store, self._queues):
+                return False
+            meant.add(queue_of(new, declared))
         return meant <= self._queues and (bool(meant) or control.kind != schedule.KIND)
 
     async def controls(self, kind: str) -> list[Control]:

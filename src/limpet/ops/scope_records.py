@@ -16,6 +16,7 @@ from limpet.core.schedules.schedule import Schedule, read_schedule
 from limpet.core.tasks import declaration
 from limpet.core.tasks.declaration import Declaration, read_declaration
 from limpet.ops import weights
+from limpet.ops.declared import declared_tasks
 from limpet.stores.base import MARK, Store
 
 USUAL: Final = Declaration("").queue  # of tasks that no code has declared
@@ -26,6 +27,12 @@ def queue_of_task(control: Control) -> str | None:
     """The queue of a published task."""
     declared = read_declaration(control)
     return None if declared is None else declared.queue
+
+
+async def tasks_of_others(store: Store, queues: frozenset[str]) -> frozenset[str]:
+    """Tasks that code declares for other queues, by all their names: workers of these queues may know them, too."""
+    others = [task for task in await declared_tasks(store) if task.queue not in queues]
+    return frozenset(name for task in others for name in (task.name, *task.aliases))
 
 
 def _review(control: Control) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv6Address, ip_address
@@ -24,6 +25,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PROXIED: Final = ("forwarded", "x-forwarded-", "x-real-ip")  # headers, by their beginnings, that proxies add
 OURS: Final = ("same-origin", "none")  # of Sec-Fetch-Site: a page of ours, or an address that a person typed
 
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^\[\]:@/]*)(:[0-9]*)?")
 _SEND: Final = "send a token: Authorization: Bearer TEXT (limpet tokens create makes one)"
 
 
@@ -79,7 +81,7 @@ class Admission:
             shown = shown_token(request)
             raise TokenInvalid(f"{shown} opens nothing: it is unknown, revoked or expired", fix=_SEND)
         queues = None if token.queues is None else frozenset(token.queues)
-        return Caller(f"token:{token.name}", token.role, queues, self._namespace)
+        return Caller(f"token:{token.name}", token.role, queues, self._namespace, prefix_of(token.id))
 
     def _of_this_machine(self, request: Request) -> Caller:
         """Without a token: only from this machine, not for a page of another site, and not through a proxy."""
@@ -136,13 +138,11 @@ def address_of(request: Request) -> str:
 def host_name(host: str) -> str:
     """The name in a Host header, without its port.
 
-    >>> host_name("LocalHost:8787"), host_name("[::1]:80")
-    ('localhost', '[::1]')
+    >>> host_name("LocalHost:8787"), host_name("[::1]:80"), host_name("[::1].evil.com")
+    ('localhost', '[::1]', '')
     """
-    name = host.lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0].removesuffix(".")
+    found = _HOST.fullmatch(host.lower())
+    return "" if found is None else found["name"].removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:

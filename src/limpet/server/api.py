@@ -69,6 +69,7 @@ class Api:
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
         self._started = False
+        self._starting = asyncio.Lock()
         self._router = Router(
             [Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()],
             redirect_slashes=False,
@@ -79,12 +80,13 @@ class Api:
 
     async def start(self) -> None:
         """Open the store, and run the operations that wait there. Idempotent; the first request does it, too."""
-        if not self._started:
-            self._started = True
-            self.closing.clear()
-            await self.app.store.open()
-            self.operations = OperationRunner(self.app.store)
-            self.operations.start()
+        async with self._starting:
+            if not self._started:
+                self.closing.clear()
+                await self.app.store.open()
+                self.operations = OperationRunner(self.app.store)
+                self.operations.start()
+                self._started = True
 
     def end_streams(self) -> None:
         """End streams and long polls: a server calls it before it waits for its open answers."""

@@ -18,6 +18,12 @@ class Caller(Struct, frozen=True):
     role: Role
     queues: frozenset[str] | None = None  # None: every queue
     namespace: str | None = None  # None: every namespace
+    id: str = ""  # of its token: a name may be given again; empty: the name tells callers apart
+
+    @property
+    def own(self) -> str:
+        """What no other caller ever has: what is kept for this one is kept under it."""
+        return self.id or self.name
 
     def may(self, role: Role) -> bool:
         """True when this caller may do what asks for `role` at least."""

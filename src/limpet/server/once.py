@@ -24,7 +24,7 @@ async def once(idempotency: Idempotency, route: Route, call: Call[Any, Any], raw
     """The response; a request that was refused, and so had no effect, leaves its key free."""
     request, path = call.request, call.request.scope["path"]
     query = request.scope["query_string"].decode("latin-1")
-    found = await idempotency.begin(call.caller.name, request.headers[HEADER], "POST", f"{path}?{query}", raw)
+    found = await idempotency.begin(call.caller.own, request.headers[HEADER], "POST", f"{path}?{query}", raw)
     if isinstance(found, Refused):
         raise _refusal(found)
     if isinstance(found, Answered):

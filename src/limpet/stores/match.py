@@ -16,6 +16,7 @@ from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import PRIORITIES, Lane, Policy
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Compare, JobView, Term
+from limpet.core.text.wildcard import part_fits, whole_fits
 
 Match = Callable[[JobView], bool]
 
@@ -100,7 +101,7 @@ def exact_of(terms: Sequence[Term], field: str) -> str | None:
 def _match_of(term: Term, now_ms: int) -> Match:
     field, value = term.field, term.value
     if field in _TEXT:
-        return _any_text(_TEXT[field], _glob(value))
+        return _any_text(_TEXT[field], whole_fits(value))
     if field in _NUMBER:
         return _number(term, _NUMBER[field], PRIORITIES.get(value) if field == "priority" else None)
     if field in TIMES:
@@ -115,26 +116,19 @@ def _match_of(term: Term, now_ms: int) -> Match:
         state = State(value)
         return lambda job: job.state is state
     if field == "error":
-        part = _part(value)
+        part = part_fits(value)
         return lambda job: part(job.error_type) or part(job.reason)
     if field == "word":
-        part = _part(value)
+        part = part_fits(value)
         return lambda job: part(job.lane.task) or part(job.error_type) or part(job.reason)
     if field.startswith("args."):
         path = field[5:].split(".")
         if term.op != "=":
             compares = _compares(term)
             return lambda job: compares(_argument(job.args, path))
-        fits = _glob(value)
+        fits = whole_fits(value)
         return lambda job: (text := _text_of(_argument(job.args, path))) is not None and fits(text)
     raise InvalidOption(f"cannot search by {field!r}", fix="see `limpet jobs --help` for the fields")
-
-
-def _glob(value: str) -> Callable[[str], bool]:
-    if "*" not in value:
-        return lambda text: text == value
-    pattern = re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL)
-    return lambda text: pattern.fullmatch(text) is not None
 
 
 def _any_text(read: Callable[[JobView], Sequence[str | None]], fits: Callable[[str], bool]) -> Match:
@@ -176,12 +170,6 @@ def _compares(term: Term) -> Callable[[Any], bool]:
     """Python compares whole numbers and doubles exactly; true, false and text are no numbers."""
     compare, wanted = _COMPARE[term.op], number_in(term)
     return lambda found: isinstance(found, int | float) and not isinstance(found, bool) and compare(found, wanted)
-
-
-def _part(value: str) -> Callable[[str], bool]:
-    """A part of a text; upper and lower case of ASCII letters are the same."""
-    pattern = re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL | re.IGNORECASE | re.ASCII)
-    return lambda text: bool(text) and pattern.search(text) is not None
 
 
 def _argument(args: bytes | str, path: Sequence[str]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from limpet.core.errors import BatchTooLarge
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.job import Job
+from limpet.core.text.wildcard import whole_fits
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
 
@@ -85,5 +85,4 @@ def extra_matches(packed: bytes, field: str, value: str) -> bool:
     if field == "flow":
         return extra.flow == id_bytes(value)
     texts = extra.tags if field == "tag" else () if extra.unique is None else (extra.unique,)
-    pattern = re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL)
-    return any(pattern.fullmatch(text) for text in texts)
+    return any(map(whole_fits(value), texts))

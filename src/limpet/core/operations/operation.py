@@ -125,6 +125,10 @@ class Operation(Struct, frozen=True, omit_defaults=True):
         """True when some process runs it."""
         return bool(self.runner) and now_ms < self.until_ms
 
+    def asks_as(self, other: Operation) -> bool:
+        """Whether both ask for the same to be done."""
+        return (self.verb, self.query, self.chosen, self.how) == (other.verb, other.query, other.chosen, other.how)
+
     def wants_runner(self, now_ms: int) -> bool:
         """True when a process should take it: it runs, or its last step is not written down yet, and no one does."""
         return (self.state == "running" or (self.state == "cancelled" and self.chunk is not None)) and not self.lives(

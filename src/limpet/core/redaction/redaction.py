@@ -215,14 +215,21 @@ class _Hiding:
         self.found: set[Scalar] = set()
 
     def value(self, path: Path, value: Any) -> Any:
-        """A value without what is hidden of it; no value (null) is shown."""
+        """A value without what is hidden of it; one that is nested too deeply to be walked is hidden as a whole."""
+        try:
+            return self._walked(path, value)
+        except RecursionError:
+            return MASK
+
+    def _walked(self, path: Path, value: Any) -> Any:
+        """No value (null) is shown."""
         if value is not None and self._rules.hides(path):
             self.found.update(scalars_in(value))
             return MASK
         if isinstance(value, dict):
-            return {key: self.value((*path, key), each) for key, each in value.items()}
+            return {key: self._walked((*path, key), each) for key, each in value.items()}
         if isinstance(value, list):
-            return [self.value(path, each) for each in value]
+            return [self._walked(path, each) for each in value]
         return value
 
     def json(self, path: Path, raw: bytes | None) -> _Json | bytes | None:

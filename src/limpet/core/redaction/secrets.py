@@ -52,7 +52,10 @@ class Secrets:
 
     def out_of_all(self, value: Any) -> Any:
         """The same for all that is inside a JSON value, keys of objects included; nothing was cut there."""
-        return self._all(value, self._numbers) if self._groups else value
+        try:
+            return self._all(value, self._numbers) if self._groups else value
+        except RecursionError:  # it is nested too deeply to be walked
+            return MASK
 
     def out_of_texts(self, value: Any) -> Any:
         """The same, but numbers stay what they are."""

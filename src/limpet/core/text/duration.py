@@ -34,11 +34,11 @@ def to_ms(value: Duration, *, what: str) -> int:
         raise InvalidOption(f"{what}={value!r} is not a duration", fix=f"pass {_FIX}")
     if not math.isfinite(seconds) or seconds < 0:
         raise InvalidOption(f"{what}={value!r} is not a duration of zero or more", fix=f"pass {_FIX}")
-    ms = round(seconds * 1000)
-    if ms > _LONGEST_MS:
+    if seconds * 1000 > _LONGEST_MS:
         raise InvalidOption(
             f"{what}={value!r} is longer than a century", fix="durations are in seconds, not milliseconds"
         )
+    ms = round(seconds * 1000)
     # Rounding a positive duration to nothing would turn "soon" into "at once, for ever".
     return ms if ms or not seconds else 1
 

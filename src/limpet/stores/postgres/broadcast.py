@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOTIFY: Final = "SELECT pg_notify(%b::text, %b::text)"
 TEST: Final = "?"  # what a subscriber sends itself, to learn whether it hears
-PUBLISH_S: Final = 1.0  # a message that is later than this is of no use
+PUBLISH_S: Final = 5.0  # a busy server is slow; a message that is later than this is of no use
 
 logger = logging.getLogger("limpet.stores.postgres")
 

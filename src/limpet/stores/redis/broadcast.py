@@ -17,7 +17,7 @@ from limpet.stores.server.broadcast import Subscription
 if TYPE_CHECKING:
     from limpet.stores.redis.client import Client
 
-PUBLISH_S: Final = 1.0  # a message that is later than this is of no use
+PUBLISH_S: Final = 5.0  # a busy server is slow; a message that is later than this is of no use
 
 logger = logging.getLogger("limpet.stores.redis")
 
