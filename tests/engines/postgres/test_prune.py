@@ -197,3 +197,15 @@ async def test_many_append_at_once_and_every_line_is_there(place: Place) -> None
     read = await place.store.read("event")
     assert sorted(entry.kind for entry in read) == sorted(entry.kind for each in lines for entry in each)
     assert [entry.seq for entry in read] == sorted(entry.seq for entry in read)
+
+
+async def test_a_sweep_folds_what_a_wave_of_deaths_left_behind(place: Place) -> None:
+    """Otherwise the causes take longer with every death: their question reads all that is not folded."""
+    await place.add()
+    hand = place.hand()
+    await hand.bury(await hand.take(), cause="c")
+    place.ask("INSERT INTO lp.cause_tally SELECT t.* FROM lp.cause_tally AS t, generate_series(2, 9000) RETURNING 1")
+    assert place.ask("SELECT count(*) FROM lp.cause_tally") == [(9_000,)]
+    await place.store.expire(now_ms=place.clock.now_ms)
+    assert place.ask("SELECT count(*) FROM lp.cause_tally") == [(0,)]
+    assert [each.count for each in await place.store.causes()] == [9_000]

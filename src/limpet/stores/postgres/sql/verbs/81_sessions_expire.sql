@@ -207,6 +207,7 @@ BEGIN
   END IF;
   PERFORM lp.fan_out(v_now); -- what a step left over for a parent with very many children, in case no worker claims
   PERFORM lp.pause_drained(v_now);
-  fold := (SELECT count(*) FROM (SELECT FROM lp.tally LIMIT 1000) AS t) = 1000;
+  fold := (SELECT count(*) FROM (SELECT FROM lp.tally LIMIT 1000) AS t) = 1000
+    OR (SELECT count(*) FROM (SELECT FROM lp.cause_tally LIMIT 1000) AS t) = 1000;
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;

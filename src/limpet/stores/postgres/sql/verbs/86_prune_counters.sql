@@ -71,11 +71,13 @@ BEGIN
   ) AS x;
 END $$;
 
--- Verb: sum up what was counted.
+-- Verb: sum up what was counted: `p_limit` rows of the dead by origin, and as many of the others. Fewer than `p_limit`
+-- folded: of neither there was more.
 CREATE OR REPLACE FUNCTION lp.fold_1(p_limit integer) RETURNS integer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+  v_causes integer;
   v_folded integer;
   v_lanes bigint[];
   v_ns bigint[];
@@ -83,12 +85,12 @@ BEGIN
   IF NOT lp.try_lock(:FOLD) THEN
     RETURN 0;
   END IF;
-  PERFORM lp.sum_causes(p_limit);
+  v_causes := lp.sum_causes(p_limit);
   SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM lp.sum_tallies(p_limit) AS f;
   IF v_lanes IS NOT NULL THEN
     PERFORM lp.lock(:FLOOR); -- last, and for this alone
     UPDATE lp.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n)
     WHERE l.id BETWEEN f.lane AND f.lane;
   END IF;
-  RETURN v_folded;
+  RETURN greatest(v_causes, v_folded);
 END $$;
