@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.interrupts import heed_interrupts, same_signals
+from tests.interrupts import heed_interrupts, same_process
 from tests.size import FULL, MATRIX, SEED
 
 # No deadline: on a busy two-core machine a slow example says nothing about the code, nor about how it is drawn.
@@ -25,9 +25,9 @@ ENGINES: Final = ("sqlite", "redis", "postgres")
 
 
 @pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """Every test begins with the signals of the first."""
-    with same_signals():
+def process() -> Iterator[None]:
+    """Every test begins with the signals and the levels of logs that the first one had."""
+    with same_process():
         yield
 
 

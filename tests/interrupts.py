@@ -6,6 +6,7 @@ there then leave it so, and no test of Ctrl-C could pass.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ def heed_interrupts() -> None:
 
 
 @contextmanager
-def same_signals() -> Iterator[None]:
-    """Undo at the end what was done to signals: a command that ends leaves them ignored, for its process ends, too."""
+def same_process() -> Iterator[None]:
+    """Undo at the end what a command does to its process, which ends with it: signals ignored, levels of logs set."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    levels = {logger: logger.level for logger in (logging.getLogger(), logging.getLogger("limpet"))}
     yield
+    for logger, level in levels.items():
+        logger.setLevel(level)
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)

@@ -614,6 +614,7 @@ async def test_a_renamed_schedule_is_told_as_such_and_one_that_another_worker_de
     await stage.ticker(HOURLY).look()
     await alive(stage, "w2", HOURLY)
     renamed = declared(Every("1h"), name="renamed")
+    caplog.clear()
     with caplog.at_level(logging.WARNING, "limpet.worker"):
         await stage.ticker(renamed).look()
         assert caplog.text == ""
