@@ -184,6 +184,8 @@ async def test_a_callers_connection_to_the_old_file_is_refused(store: SqliteStor
 
 
 async def test_a_log_that_lost_its_name_takes_no_commit(store: SqliteStore, path: Path) -> None:
+    # The beat says that live events have no reader. Else a look for one might make the log anew at the wrong moment.
+    await store.beat(Beat("s", 15_000, Serves()))
     await store.enqueue([job(1)])
     remove(path, "-wal", "-shm")
     await store.enqueue([job(2)])
