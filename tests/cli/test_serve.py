@@ -60,7 +60,7 @@ def test_a_server_needs_a_store_that_is_there(cli: Cli) -> None:
 
 
 def test_a_port_that_is_taken_is_named(cli: Cli) -> None:
-    from limpet.server.serving import listener_on
+    from limpet.runtime.listening import listener_on
 
     cli("migrate")
     with listener_on("127.0.0.1", 0) as taken:

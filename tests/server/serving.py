@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from limpet.runtime.listening import listener_on, place_on
 from limpet.server.api import Api
-from limpet.server.serving import Serving, listener_on, shown
+from limpet.server.serving import Serving
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
@@ -52,7 +53,7 @@ async def served(api: Api) -> AsyncIterator[Served]:
         running = asyncio.ensure_future(server.run_on(listener))
         try:
             await asyncio.wait_for(ready.wait(), 60)
-            yield Served(f"http://{shown(*listener.getsockname())}", stop, server, running)
+            yield Served(f"http://{place_on(listener)}", stop, server, running)
         finally:
             stop.set()
             await running

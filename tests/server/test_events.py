@@ -16,10 +16,11 @@ from limpet import Limpet
 from limpet.core.endings.transition import Succeed
 from limpet.core.records.live import EventGap, JobCounts, JobEvent
 from limpet.ops import Operator
+from limpet.runtime.listening import listener_on, place_on
 from limpet.server import Api, event_stream
 from limpet.server.caller import Caller
 from limpet.server.event_stream import summed
-from limpet.server.serving import Serving, listener_on, shown
+from limpet.server.serving import Serving
 from limpet.stores.base import READER, Store
 from tests.ops.making import claim, job, put
 from tests.server.asking import Client, Wire
@@ -127,7 +128,7 @@ async def served(app: Limpet, **options: Any) -> AsyncIterator[Server]:
     listener = listener_on("127.0.0.1", 0)
     running = asyncio.create_task(Serving(api, stop, ready.set).run_on(listener))
     await asyncio.wait_for(ready.wait(), WITHIN_S)
-    server = Server(api, f"http://{shown(*listener.getsockname()[:2])}", stop, running)
+    server = Server(api, f"http://{place_on(listener)}", stop, running)
     try:
         yield server
     finally:

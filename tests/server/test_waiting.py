@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from limpet.core.endings.transition import Succeed
 from limpet.core.jobs.ids import id_text
+from limpet.runtime.listening import listener_on
 from limpet.server import Api
-from limpet.server.serving import Serving, listener_on
+from limpet.server.serving import Serving
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
 from tests.server.asking import Client, Wire

@@ -20,13 +20,16 @@ from limpet.cli.words import command
 from limpet.core.errors import UsageError
 from limpet.core.settings import ServerTable, WorkerTable
 from limpet.ops.codes import OK
+from limpet.runtime.health import Health
 from limpet.runtime.log_setup import setup_logging
 from limpet.runtime.patient_store import Patience
+from limpet.runtime.service_manager import ServiceManager
 from limpet.runtime.signals import STOPS, obeyed
 from limpet.stores.extras import extra_of, install_line
 
 if TYPE_CHECKING:
     from limpet.app import Limpet
+    from limpet.core.text.place import Place
     from limpet.server.api import Api
 
 T = TypeVar("T")
@@ -58,14 +61,27 @@ async def serve_body(
     setup_logging(logs)
     settings = _settings(terminal.config.file.server, host, port)
     terminal.openable(create=False)
-    app, stop = nameless(terminal), asyncio.Event()
-    with obeyed(partial(_told, stop)):
+    app, life = nameless(terminal), ServingLife()
+    with obeyed(partial(_told, life.stop)):
         try:
-            if await _unless(stop, _reach(app, wait=not no_wait)):
-                await _serve(terminal, app, settings, stop, api_of)
+            async with ServiceManager().attended(life.health, life.stop):
+                if await _unless(life.stop, _reach(app, wait=not no_wait)):
+                    await _serve(terminal, app, settings, life, api_of)
         finally:
             await app.close()
     return OK.exit
+
+
+class ServingLife:
+    """How far the server is, for its service manager."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.listens = False
+
+    def health(self) -> Health:
+        """It lives while its loop turns, which is why this is asked; it is ready while it listens."""
+        return Health(unready="" if self.listens else "the server starts, or waits for the store")
 
 
 def _print_document() -> int:
@@ -120,18 +136,22 @@ async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
 
 
 async def _serve(
-    terminal: Terminal, app: Limpet, settings: ServerTable, stop: asyncio.Event, api_of: Callable[..., Api]
+    terminal: Terminal, app: Limpet, settings: ServerTable, life: ServingLife, api_of: Callable[..., Api]
 ) -> None:
+    from limpet.runtime.listening import listener_on, place_on
     from limpet.server.admission import is_loopback
-    from limpet.server.serving import Serving, listener_on
+    from limpet.server.serving import Serving
 
     local = is_loopback(settings.bind)
     if not local:
         await _refuse_open(app, settings.bind)
     with listener_on(settings.bind, settings.port) as listener:
-        place = listener.getsockname()
-        ready = partial(_banner, terminal, app, settings, (place[0], place[1]), local=local)
-        await Serving(api_of(app, settings=settings, local=local), stop, ready).run_on(listener)
+
+        def ready() -> None:
+            life.listens = True
+            _banner(terminal, app, settings, place_on(listener), local=local)
+
+        await Serving(api_of(app, settings=settings, local=local), life.stop, ready).run_on(listener)
 
 
 async def _refuse_open(app: Limpet, host: str) -> None:
@@ -147,10 +167,8 @@ async def _refuse_open(app: Limpet, host: str) -> None:
         )
 
 
-def _banner(terminal: Terminal, app: Limpet, settings: ServerTable, place: tuple[str, int], *, local: bool) -> None:
-    from limpet.server.serving import shown
-
-    url = f"http://{shown(*place)}"
+def _banner(terminal: Terminal, app: Limpet, settings: ServerTable, place: Place, *, local: bool) -> None:
+    url = f"http://{place}"
     without = settings.loopback_role if local else "none"
     if terminal.json or terminal.json_log:
         shape = {

@@ -21,6 +21,7 @@ from limpet.core.text.duration import to_ms
 from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
+    from limpet.core.text.place import Place
     from limpet.ops.names import Kind
     from limpet.stores.base import Store
 
@@ -119,6 +120,16 @@ def duration(text: str | int) -> int:
         return to_ms(text, what="the duration")
     except LimpetError as error:
         raise click.BadParameter(f"{text!r} is not a duration: write 30, 250ms, 5m or 1h30m") from error
+
+
+def place(text: str | int) -> Place:
+    """An address and a port, or a port alone on this machine."""
+    from limpet.core.text.place import place_of
+
+    try:
+        return place_of(text, what="the place")
+    except LimpetError as error:
+        raise click.BadParameter(f"{text!r}: {error.fix}") from error
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from limpet.cli.apps import app_reference
 from limpet.cli.logs import log_options, log_settings, say_line
 from limpet.cli.preflight import Answer, Question, ask, worst
 from limpet.cli.terminal import Terminal
-from limpet.cli.words import command, duration
+from limpet.cli.words import command, duration, place
 from limpet.core.errors import UsageError
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.text.duration import text_of_ms, to_ms
@@ -22,10 +22,11 @@ from limpet.stores.open import located, redacted
 
 if TYPE_CHECKING:
     from limpet.core.jobs.view import Retention
-    from limpet.core.settings import RetentionTable, Seconds
+    from limpet.core.settings import RetentionTable, Seconds, WorkerTable
+    from limpet.core.text.place import Place
     from limpet.runtime.log_setup import LogSettings
     from limpet.runtime.settings import Reserve, WorkerSettings
-    from limpet.runtime.supervisor import SupervisorSettings
+    from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 
 
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 @click.option("--code-version", metavar="TEXT", help="Of the code, for `workers` and `doctor` (LIMPET_CODE_VERSION).")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after this number of jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
+@click.option("--probe-port", type=place, metavar="[HOST:]PORT", help="Answer /healthz and /readyz here.")
 @click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
 @log_options("Of our lines, and of the app's if the worker sets up its logging (info).")
 @click.option("--no-log-setup", is_flag=True, help="Leave logging to the app, the log of its jobs included.")
@@ -60,6 +62,7 @@ async def worker_body(
     log: str | None,
     log_level: str | None,
     no_log_setup: bool,
+    probe_port: Place | None,
     **flags: Any,
 ) -> int:
     """Run the tasks of an app until SIGTERM: then finish what fits the grace and hand back the rest, unspent."""
@@ -72,26 +75,52 @@ async def worker_body(
     terminal.json_log = logs.style == "json"
     settings = _settings(terminal, reference, flags, logs)
     from limpet.runtime.log_setup import AppLogging
+    from limpet.runtime.probe import probed
+    from limpet.runtime.service_manager import ServiceManager
     from limpet.runtime.supervisor import Supervisor
 
     AppLogging(replace(logs, app=True)).complete()  # of this process, which never imports the app
-    supervisor = Supervisor(settings)
+    supervisor, service = Supervisor(settings), ServiceManager()
     # First of all: the app may be imported for long, and a signal then is an order too.
     with supervisor.obeys_signals():
-        answer = await ask(_question(terminal, settings, wait=not no_wait), supervisor.stopping)
-        if answer is None:
-            return OK.exit
-        if answer.refusal is not None:
-            refusal = answer.refusal
-            terminal.refuse(refusal.code, refusal.message, refusal.fix)
-            return refusal.exit
-        _check(terminal, reference, answer, settings.worker)
-        _banner(terminal, reference, answer, settings)
-        if strict and worst(answer.findings):
-            fix = "" if not terminal.json else "the notes before this one say what to change"
-            terminal.refuse("refused", "--strict refuses to start with these warnings", fix)
-            return REFUSED.exit
-        return await supervisor.run()
+        async with (
+            probed(_probe_place(probe_port, file), supervisor.health) as probes,
+            service.attended(supervisor.health, supervisor.stopping),
+        ):
+            return await _start(terminal, settings, supervisor, _Start(strict, no_wait, probes))
+
+
+class _Start(NamedTuple):
+    """How one start of the command is meant."""
+
+    strict: bool
+    no_wait: bool
+    probes: Place | None  # where they are answered
+
+
+async def _start(terminal: Terminal, settings: SupervisorSettings, supervisor: Supervisor, start: _Start) -> int:
+    """Look at the app, say what starts, and supervise it; the exit code."""
+    answer = await ask(_question(terminal, settings, wait=not start.no_wait), supervisor.stopping)
+    if answer is None:
+        return OK.exit
+    if answer.refusal is not None:
+        refusal = answer.refusal
+        terminal.refuse(refusal.code, refusal.message, refusal.fix)
+        return refusal.exit
+    _check(terminal, settings.app_ref, answer, settings.worker)
+    _banner(terminal, answer, settings, start.probes)
+    if start.strict and worst(answer.findings):
+        fix = "" if not terminal.json else "the notes before this one say what to change"
+        terminal.refuse("refused", "--strict refuses to start with these warnings", fix)
+        return REFUSED.exit
+    return await supervisor.run()
+
+
+def _probe_place(flag: Place | None, file: WorkerTable) -> Place | None:
+    """Where probes are answered, by the flag or else the [worker] table."""
+    from limpet.core.text.place import place_of
+
+    return flag or (None if file.probe_port is None else place_of(file.probe_port, what="[worker] probe_port"))
 
 
 def _settings(terminal: Terminal, reference: str, flags: dict[str, Any], logs: LogSettings) -> SupervisorSettings:
@@ -180,10 +209,10 @@ def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerS
             )
 
 
-def _banner(terminal: Terminal, reference: str, answer: Answer, settings: SupervisorSettings) -> None:
+def _banner(terminal: Terminal, answer: Answer, settings: SupervisorSettings, probes: Place | None) -> None:
     from limpet.runtime.settings import Reserve
 
-    worker = settings.worker
+    worker, reference = settings.worker, settings.app_ref
     queues = list(worker.served(answer.queues))
     reserve = Reserve.of(worker, answer.urgent)
     if terminal.json or terminal.json_log:
@@ -201,6 +230,7 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
             "job_processes": worker.job_processes,
             "reserve": {"jobs": reserve.slots, "threads": reserve.threads},
             "pid": os.getpid(),
+            **({"probes": f"http://{probes}"} if probes else {}),
         }
         if terminal.json:
             terminal.answer(shape)
@@ -214,6 +244,8 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         terminal.say(f"  queues  {', '.join(queues)}")
         terminal.say(f"  slots   {settings.processes} {plural}, each with {_places(worker, answer, reserve)}")
         terminal.say(f"  grace   {text_of_ms(worker.grace_ms)}")
+        if probes:
+            terminal.say(f"  probes  http://{probes}/healthz and /readyz")
         terminal.say_made(answer.made)
     for finding in worst(answer.findings):
         if terminal.json_log and not terminal.json:

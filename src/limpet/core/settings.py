@@ -39,6 +39,7 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     capabilities: list[str] | None = None
     max_jobs: int | None = None
     max_memory_mb: int | None = None
+    probe_port: int | str | None = None
     log: str | None = None
     log_level: str | None = None
     log_setup: bool = True

@@ -27,6 +27,7 @@ from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.child_recovery import ChildRecovery, end_groups
 from limpet.runtime.child_watch import ChildWatch
 from limpet.runtime.event_log_tailer import EventLogTailer
+from limpet.runtime.health import Health, health_of
 from limpet.runtime.log import worker_log
 from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.patient_store import Patience, PatientStore
@@ -115,6 +116,11 @@ class Supervisor:
     def stopping(self) -> asyncio.Event:
         """Set by the first signal."""
         return self._stopping
+
+    def health(self) -> Health:
+        """Whether the worker lives, and whether it claims jobs or could."""
+        children = [*self._children.values()]
+        return health_of(children, self._settings.worker.ttl_ms, stopping=self._stopping.is_set())
 
     def pids(self) -> list[int]:
         """The children that run now."""

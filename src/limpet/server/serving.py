@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -12,11 +11,9 @@ from typing import Final
 
 import uvicorn
 
-from limpet.core.errors import UsageError
 from limpet.server.api import Api
 
 GRACE_S: Final = 10  # a backstop: streams and long polls are ended at once, and other answers take less
-BACKLOG: Final = 2_048
 
 
 class Serving(uvicorn.Server):
@@ -64,24 +61,3 @@ class Serving(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are obeyed around the server, so that the command ends with an exit code of ours."""
         yield
-
-
-def listener_on(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes any."""
-    try:
-        (family, _, _, _, place), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listener = socket.create_server(place[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        fix = "another program has this port: choose one with --port" if taken else "give an address of this machine"
-        why = (error.strerror or str(error)).partition(" (")[0]
-        raise UsageError(f"cannot listen on {shown(host, port)}: {why}", fix=fix) from error
-    # Connections inherit it. Without it the kernel keeps a body back until the client has acknowledged the head: 40 ms.
-    # The event loop does it only for sockets that name their protocol, and these do not.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def shown(host: str, port: int) -> str:
-    """Host and port as a URL has them."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
