@@ -36,6 +36,7 @@ from limpet.core.records.log import (
     RepairReport,
 )
 from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
+from limpet.core.records.prime import HeldLimit, HoldRecord, PrimeRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,
@@ -88,6 +89,8 @@ __all__ = [
     "FlowDetail",
     "FlowPage",
     "FlowRecord",
+    "HeldLimit",
+    "HoldRecord",
     "HookRecord",
     "JobCounts",
     "JobDetail",
@@ -105,6 +108,7 @@ __all__ = [
     "OperationRecord",
     "PaceRecord",
     "PauseRecord",
+    "PrimeRecord",
     "ProblemRecord",
     "Progress",
     "QueueRecord",

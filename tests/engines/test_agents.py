@@ -33,6 +33,7 @@ VERBS: dict[str, Verb] = {
     "complete": lambda agents, held: agents.complete(held.id, held.token, b'"late"', spent={"usd": 1}),
     "fail": lambda agents, held: agents.fail(held.id, held.token, "late", kind="permanent"),
     "release": lambda agents, held: agents.release(held.id, held.token, reason="late"),
+    "block": lambda agents, held: agents.block(held.id, held.token, "late?", spent={"usd": 1}),
 }
 
 
@@ -59,7 +60,13 @@ async def test_an_agent_that_is_overtaken_before_it_writes_changes_nothing(store
                 await other.complete(again.id, again.token, b"1")
         seen.append(await whole(store))
 
-    writes = {"heartbeat": {"beat"}, "checkpoint": {"save"}, "progress": {"save"}, "complete": {"save", "settle"}}
+    writes = {
+        "heartbeat": {"beat"},
+        "checkpoint": {"save"},
+        "progress": {"save"},
+        "complete": {"save", "settle"},
+        "block": {"save"},
+    }
     between: Any = Between(store, writes.get(verb, {"settle"}), overtake)
     answer = await VERBS[verb](Agents(between), first)
     jobs, *rest = await whole(store)

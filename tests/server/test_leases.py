@@ -34,6 +34,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "complete": {"result": "late", "spent": {"usd": 1}},
     "fail": {"message": "late", "kind": "permanent"},
     "release": {"reason": "late"},
+    "block": {"question": "late?", "timeout": 60},
 }
 
 

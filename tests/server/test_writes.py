@@ -193,6 +193,22 @@ async def test_schedules_are_made_changed_and_run(desk: Desk) -> None:
     await desk("POST", "/schedules", {"task": "digest", "every": 5, "cron": "* * * * *"}, status=422)
 
 
+async def test_a_question_is_asked_and_answered(desk: Desk) -> None:
+    (id,) = await put(desk.store, job())
+    (held,) = (await desk("POST", "/claim", {"worker": "w1"}))["jobs"]
+    asked = {"token": held["token"], "message": "Which one?", "kind": "needs-human", "timeout": 3600}
+    assert (await desk("POST", f"/leases/{id_text(id)}/fail", asked))["state"] == "scheduled"
+    (question,) = (await desk("GET", "/approvals"))["approvals"]
+    assert (question["kind"], question["question"]) == ("question", "Which one?")
+    answer = {"text": "the second"}
+    assert (await desk("POST", f"/jobs/{id_text(id)}/answer", answer))["answer"] == "woken"
+    (again,) = (await desk("POST", "/claim", {"worker": "w2"}))["jobs"]
+    assert {"kind": "event", "name": "answer:1", "body": {"answer": "the second", "by": "http:127.0.0.1"}} in again[
+        "notes"
+    ]
+    await desk("POST", f"/leases/{id_text(id)}/fail", {**asked, "token": again["token"], "retry_after": 3}, status=422)
+
+
 async def test_flows_approvals_and_signals(desk: Desk) -> None:
     id = id_text(await asks(desk.store))
     assert (await desk("GET", "/approvals"))["approvals"][0]["id"] == id

@@ -1,4 +1,7 @@
-"""Commands for agents, below `agent` and each by its own name: claim, heartbeat, checkpoint, progress, and the ends."""
+"""Commands for agents, below `agent`: claim, heartbeat, checkpoint, progress, the ends, and the answer of a person.
+
+The older ones have short names at the top, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from limpet.cli.agent_start import prime, setup
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Noun, amounts, command, duration, json_value, read_json
 from limpet.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def agent() -> None:
-    """The work of an agent: claim a job, keep its lease, complete it, fail it or give it back."""
+    """The work of an agent: claim a job, keep its lease, complete it, fail it, give it back or ask a person."""
 
 
 @click.option("--agent", required=True, metavar="NAME", help="Who claims.")
@@ -147,12 +151,14 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
 @click.option(
     "--class",
     "kind",
-    type=click.Choice(["transient", "permanent", "rate-limited", "spent"]),
+    type=click.Choice(["transient", "permanent", "rate-limited", "spent", "needs-human"]),
     default="transient",
     show_default=True,
-    help="Retried later; dead now; the limit is held; no money or quota is left, so the limit is closed.",
+    help="Retried later; dead now; the limit is held; no money or quota is left, so the limit is closed; "
+    "a person must answer, and the error is the question.",
 )
 @click.option("--retry-after", type=duration, help="Retry not before this time has passed.")
+@click.option("--timeout", type=duration, help="With needs-human: wait for the answer at most this long.")
 @click.option("--type", "type_name", metavar="NAME", help="The type of the error, a part of its cause.")
 @click.option("--traceback", type=click.File(), help="Where it happened: a file, or - for stdin.")
 @_spent
@@ -163,6 +169,7 @@ async def fail_body(
     message: str,
     kind: str,
     retry_after: int | None,
+    timeout: int | None,
     type_name: str | None,
     traceback: TextIO | None,
     spent: tuple[str, ...],
@@ -178,6 +185,7 @@ async def fail_body(
             message,
             kind=cast(FailKind, kind),
             retry_after_ms=retry_after,
+            timeout_ms=timeout,
             type=type_name,
             traceback="" if traceback is None else traceback.read(),
             spent=amounts(spent, "--spent"),
@@ -197,6 +205,40 @@ async def release_body(terminal: Terminal, id: str, token: int, reason: str, spe
     return _answer(terminal, answer)
 
 
+@_lease
+@click.option("--question", required=True, metavar="TEXT", help="What a person has to decide, or to provide.")
+@click.option("--timeout", type=duration, help="Go on without an answer after this time; without it the job waits.")
+@_spent
+async def block_body(
+    terminal: Terminal, id: str, token: int, question: str, timeout: int | None, spent: tuple[str, ...]
+) -> int:
+    """Ask a person about job ID: it waits for the answer, and no attempt is spent.
+
+    Its lease and slots are free. The claim after the answer (`limpet agent answer`) reads it in the notes.
+    """
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        asked = Agents(store).block(id, token, question, timeout_ms=timeout, spent=amounts(spent, "--spent"))
+        return _answer(terminal, await asked)
+
+
+@click.argument("id")
+@click.argument("text")
+@click.option("--task", metavar="NAME", help="ID is a unique key of this task.")
+async def answer_body(terminal: Terminal, id: str, text: str, task: str | None) -> int:
+    """Answer with TEXT what an agent asked about job ID (`limpet approvals` lists the questions).
+
+    The job continues. ID may be the unique end of an id, or the unique key that the job was enqueued with.
+    """
+    from limpet.cli.waits import tell
+    from limpet.ops import Waits
+
+    async with terminal.operator() as operator:
+        waits = Waits(operator.store, operator.actor)
+        return tell(terminal, await waits.answer(await waits.typed(id, task=task), text))
+
+
 def _answer(terminal: Terminal, answer: LeaseAnswer) -> int:
     if terminal.machine:
         terminal.answer(answer.to_dict())
@@ -212,5 +254,7 @@ progress = command("progress")(progress_body)
 complete = command("complete")(complete_body)
 fail = command("fail")(fail_body)
 release = command("release")(release_body)
-for verb in (claim, heartbeat, checkpoint, progress, complete, fail, release):
+block = command("block")(block_body)
+answer = command("answer")(answer_body)
+for verb in (claim, heartbeat, checkpoint, progress, complete, fail, release, block, answer, setup, prime):
     agent.add_command(verb)

@@ -9,7 +9,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Run work": {
         "worker": "Run an app's tasks.",
         "enqueue": "Ask for one job, by the task's name.",
-        "agent": "Work as an agent: claim, heartbeat, complete.",
+        "agent": "Work as an agent: claim, complete, block.",
         "outbox": "Relay jobs from a table in your database.",
         "demo": "See it work: crashes, limits, dead letters.",
     },

@@ -66,6 +66,16 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         "limpet agent release 4d1c --token 3641",
         "limpet agent release 4d1c --token 3641 --reason 'needs a database'",
     ),
+    "agent block": (
+        "limpet agent block 4d1c --token 3641 --question 'Which of the two accounts?'",
+        "limpet agent block 4d1c --token 3641 --question 'Delete the old table?' --timeout 1d",
+    ),
+    "agent answer": (
+        "limpet agent answer 4d1c 'the second one'",
+        "limpet agent answer welcome:42 'yes, delete it' --task mail.send --json",
+    ),
+    "agent setup": ("limpet agent setup", "limpet agent setup --folder .agent/skills/limpet --force"),
+    "agent prime": ("limpet agent prime --agent a1", "limpet agent prime --agent a1 --json"),
     "jobs": (
         "limpet jobs state:dead queue:mail",
         "limpet jobs 'args.amount>100' 'finished<1h' timeout -task:mail.send --jsonl",

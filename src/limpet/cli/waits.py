@@ -33,7 +33,7 @@ async def signal_body(terminal: Terminal, id: str, event: str, value: bytes | No
     async with terminal.operator() as operator:
         waits = _waits(operator)
         given = None if value is None else msgspec.json.decode(value)
-        return _tell(terminal, await waits.signal(await waits.typed(id, task=task), event, given))
+        return tell(terminal, await waits.signal(await waits.typed(id, task=task), event, given))
 
 
 @click.group(cls=Listing)
@@ -60,6 +60,7 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
         (
             one.id,
             one.task,
+            one.kind,
             one.name,
             one.question,
             "" if one.until is None else when_text(instant_ms(one.until), now_ms),
@@ -67,7 +68,10 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
         for one in page.approvals
     ]
     terminal.table(
-        "approvals", ("id", "task", "name", "question", "until"), rows, [one.to_dict() for one in page.approvals]
+        "approvals",
+        ("id", "task", "kind", "name", "question", "until"),
+        rows,
+        [one.to_dict() for one in page.approvals],
     )
     if page.cursor:
         terminal.say(f"there may be more: --cursor {page.cursor}")
@@ -91,7 +95,7 @@ async def approve_body(terminal: Terminal, id: str, comment: str, name: str | No
     async with terminal.operator() as operator:
         waits = _waits(operator)
         job = await waits.typed(id, task=task)
-        return _tell(terminal, await waits.approve(job, comment=comment, name=name))
+        return tell(terminal, await waits.approve(job, comment=comment, name=name))
 
 
 @_deciding
@@ -100,7 +104,7 @@ async def reject_body(terminal: Terminal, id: str, comment: str, name: str | Non
     async with terminal.operator() as operator:
         waits = _waits(operator)
         job = await waits.typed(id, task=task)
-        return _tell(terminal, await waits.reject(job, comment=comment, name=name))
+        return tell(terminal, await waits.reject(job, comment=comment, name=name))
 
 
 def _waits(operator: Any) -> Waits:
@@ -109,7 +113,7 @@ def _waits(operator: Any) -> Waits:
     return Waits(operator.store, operator.actor)
 
 
-def _tell(terminal: Terminal, said: SignalRecord) -> int:
+def tell(terminal: Terminal, said: SignalRecord) -> int:
     if terminal.machine:
         terminal.answer(said.to_dict())
     else:

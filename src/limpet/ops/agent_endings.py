@@ -9,10 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.core.endings.failure import MESSAGE_CHARS, NAME_CHARS, TRACEBACK_BYTES, cause_of
-from limpet.core.endings.outcome import HandedBack, Limited, Outcome, Raised, Returned
+from limpet.core.endings.outcome import HandedBack, Limited, Outcome, Raised, Returned, Suspended
 from limpet.core.endings.transition import Failure
-from limpet.core.errors import PayloadTooLarge
-from limpet.core.jobs.lease import Claimed
+from limpet.core.errors import InvalidOption, PayloadTooLarge
+from limpet.core.flows.question import MOST, Question, number_of, questions_of
+from limpet.core.flows.steps import ANSWER
+from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.jobs.view import JobView
 from limpet.core.text.storable import storable
 
@@ -20,7 +22,8 @@ Spent = Mapping[str, object]  # amounts by unit
 
 UNNAMED: Final = "agent"  # the type of an error whose agent gave none
 
-FailKind = Literal["transient", "permanent", "rate-limited", "spent"]
+FailureKind = Literal["transient", "permanent", "rate-limited", "spent"]
+FailKind = Literal["transient", "permanent", "rate-limited", "spent", "needs-human"]
 FAIL_KINDS: Final = get_args(FailKind)
 
 
@@ -35,6 +38,10 @@ class _End(Struct, frozen=True, kw_only=True):
     def why(self) -> str:
         """What the audit log says of it."""
         return ""
+
+    def notes(self, view: JobView, agent: str) -> tuple[Note, ...]:
+        """What is kept with the job before it ends."""
+        return ()
 
 
 class Completed(_End, frozen=True, kw_only=True):
@@ -60,7 +67,7 @@ class Failed(_End, frozen=True, kw_only=True):
     event = "agent.fail"
 
     message: str
-    kind: FailKind = "transient"
+    kind: FailureKind = "transient"
     retry_after_ms: int | None = None
     type: str = UNNAMED  # of the error
     traceback: str = ""
@@ -105,7 +112,79 @@ class Released(_End, frozen=True, kw_only=True):
         return HandedBack(started=True)
 
 
-Ending = Completed | Failed | Released
+class Blocked(_End, frozen=True, kw_only=True):
+    """The job waits until a person answers a question, or until the time is over; no attempt is spent."""
+
+    event = "agent.block"
+
+    question: str
+    timeout_ms: int | None = None  # None: as long as it takes
+
+    def masked(self, text: Callable[[str], str]) -> Self:
+        """The same, with its words as they may be shown."""
+        return replace(self, question=text(self.question))
+
+    @property
+    def why(self) -> str:
+        return storable(self.question)
+
+    def notes(self, view: JobView, agent: str) -> tuple[Note, ...]:
+        """The question."""
+        return (Question.of(self.question, agent).note(_answer_of(view)),)
+
+    def outcome(self, view: JobView) -> Outcome:
+        """What happened."""
+        return Suspended(self.timeout_ms, (_answer_of(view),))
+
+
+def _answer_of(view: JobView) -> str:
+    """The event that answers the next question of a job: each has one of its own, since the first of a name stands."""
+    before = max(map(number_of, questions_of(view.notes)), default=0)
+    if before >= MOST:
+        raise InvalidOption(
+            f"agents have asked {MOST} questions about this job", fix="fail it: a person has to look at it as a whole"
+        )
+    return f"{ANSWER}{before + 1}"
+
+
+Ending = Completed | Failed | Released | Blocked
+
+
+def failing(
+    id: str,
+    token: int,
+    message: str,
+    *,
+    kind: FailKind = "transient",
+    retry_after_ms: int | None = None,
+    timeout_ms: int | None = None,
+    type: str = UNNAMED,
+    traceback: str = "",
+    spent: Spent | None = None,
+) -> Failed | Blocked:
+    """The end of an attempt that failed: what needs a person waits for one, and the message is the question."""
+    if kind == "needs-human":
+        if retry_after_ms is not None:
+            raise InvalidOption(
+                "retry-after does nothing for needs-human: the job continues when a person answers",
+                fix="to bound the wait, give a timeout",
+            )
+        return Blocked(id=id, token=token, question=message, timeout_ms=timeout_ms, spent=spent)
+    if timeout_ms is not None:
+        raise InvalidOption(
+            f"a timeout does nothing for {kind}: it bounds the wait for an answer",
+            fix="leave it out, or fail with needs-human",
+        )
+    return Failed(
+        id=id,
+        token=token,
+        message=message,
+        kind=kind,
+        retry_after_ms=retry_after_ms,
+        type=type,
+        traceback=traceback,
+        spent=spent,
+    )
 
 
 def claimed_of(view: JobView) -> Claimed:

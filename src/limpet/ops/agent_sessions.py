@@ -128,6 +128,11 @@ def is_agents(session: str) -> bool:
     return session.startswith(f"{_KIND}:")
 
 
+def session_begins(agent: str) -> str:
+    """How the names of an agent's sessions begin."""
+    return f"{_KIND}:{agent}:"
+
+
 def agent_of(session: str) -> str:
     """Who holds it, for people."""
     kind, _, rest = session.partition(":")

@@ -15,12 +15,13 @@ from limpet.core.endings.decide import decide
 from limpet.core.endings.outcome import Limited
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Entry, JobView
 from limpet.core.limits.spending import Bill, spending_from
 from limpet.core.records.lease import LeaseAnswer
-from limpet.ops.agent_endings import Completed, Ending, claimed_of
-from limpet.ops.agent_sessions import AgentSessions
+from limpet.ops.agent_endings import Blocked, Completed, Ending, claimed_of
+from limpet.ops.agent_sessions import AgentSessions, agent_of
 from limpet.ops.lease_answers import gone, stale
 from limpet.ops.redaction import redaction_of
 from limpet.ops.select import view_of
@@ -36,6 +37,7 @@ class Judged(Struct, frozen=True):
     ending: Ending
     transition: Transition
     bill: Bill | None
+    notes: tuple[Note, ...]  # that are kept first
 
 
 async def settle(
@@ -62,10 +64,12 @@ async def _judged(store: Store, at: int, view: JobView, asked: Ending) -> Judged
         ending = asked.masked((await redaction_of(store)).of(view).text)
     outcome, claimed, learns = ending.outcome(view), claimed_of(view), None
     bill = Bill.of(claimed, spending_from(ending.spent)) if ending.spent else None
+    notes = ending.notes(view, agent_of(view.session or ""))
     if isinstance(outcome, Limited):
         learns = await _learns(store, view)
         claimed = replace(claimed, held_since_ms=await _held_since_ms(store, view))
-    return Judged(at, view, ending, decide(claimed, outcome, rng=random.Random(), learns=learns), bill)
+    transition = decide(claimed, outcome, rng=random.Random(), learns=learns)
+    return Judged(at, view, ending, transition, bill, notes if bill is None else (*notes, bill.note))
 
 
 async def _settle_one(sessions: AgentSessions, session: str, judged: Sequence[Judged]) -> dict[int, LeaseAnswer]:
@@ -75,7 +79,8 @@ async def _settle_one(sessions: AgentSessions, session: str, judged: Sequence[Ju
     for each in judged:
         if each.bill is not None:
             costs[each.view.id] = each.bill.costs
-            await store.save(each.view.id, each.ending.token, each.bill.note, now_ms=now_ms)
+        for note in each.notes:
+            await store.save(each.view.id, each.ending.token, note, now_ms=now_ms)
     # A number of its own for each call: the answer to another call must not be given again.
     seq, transitions = secrets.randbits(53), [each.transition for each in judged]
     settled = await store.settle(session, seq, transitions, spent=costs, now_ms=now_ms)
@@ -95,7 +100,11 @@ async def _answer(store: Store, judged: Judged, settled: Settled) -> LeaseAnswer
     if settled.answer == "gone":
         return gone(id_text(judged.view.id))
     state = settled.state or State.running
-    return LeaseAnswer(answer="done", state=state, text=f"the job is {state.value}")
+    if isinstance(judged.ending, Blocked) and state is State.scheduled:
+        text = "the job waits for an answer; claim another"
+    else:
+        text = f"the job is {state.value}"
+    return LeaseAnswer(answer="done", state=state, text=text)
 
 
 async def _learns(store: Store, view: JobView) -> str | None:

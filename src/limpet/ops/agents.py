@@ -22,7 +22,7 @@ from limpet.core.records.record import moment
 from limpet.core.tasks.codec import encode_checkpoint
 from limpet.core.text.storable import storable
 from limpet.ops.agent_claim import AgentClaim, Asked
-from limpet.ops.agent_endings import UNNAMED, Completed, Ending, Failed, FailKind, Released, Spent
+from limpet.ops.agent_endings import UNNAMED, Blocked, Completed, Ending, FailKind, Released, Spent, failing
 from limpet.ops.agent_sessions import AgentSessions, KnownSessions, is_agents
 from limpet.ops.agent_settling import settle
 from limpet.ops.lease_answers import stale
@@ -151,23 +151,37 @@ class Agents:
         *,
         kind: FailKind = "transient",
         retry_after_ms: int | None = None,
+        timeout_ms: int | None = None,
         type: str | None = None,
         traceback: str = "",
         spent: Spent | None = None,
     ) -> LeaseAnswer:
-        """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all."""
+        """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all.
+
+        needs-human is `block`, and the message is its question.
+        """
         return await self._end(
-            Failed(
-                id=id,
-                token=token,
-                message=message,
+            failing(
+                id,
+                token,
+                message,
                 kind=kind,
                 retry_after_ms=retry_after_ms,
+                timeout_ms=timeout_ms,
                 type=type or UNNAMED,
                 traceback=traceback,
                 spent=spent,
             )
         )
+
+    async def block(
+        self, id: str, token: int, question: str, *, timeout_ms: int | None = None, spent: Spent | None = None
+    ) -> LeaseAnswer:
+        """Ask a person: the job waits for the answer, its attempt unspent and its slots free. A later claim reads it.
+
+        `timeout_ms` bounds the wait: then the job continues without an answer.
+        """
+        return await self._end(Blocked(id=id, token=token, question=question, timeout_ms=timeout_ms, spent=spent))
 
     async def release(self, id: str, token: int, *, reason: str = "", spent: Spent | None = None) -> LeaseAnswer:
         """Give the job back, unspent, for someone else."""

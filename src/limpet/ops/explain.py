@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from limpet.core.endings.refusal import is_code
-from limpet.core.flows.steps import APPROVAL, SLEEP, Waiting, waits_of
+from limpet.core.flows.steps import ANSWER, APPROVAL, SLEEP, Waiting, waits_of
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.state import State
@@ -175,6 +175,9 @@ def _suspended(waiting: Waiting, now_ms: int) -> Reason:
         name = event.removeprefix(APPROVAL)
         text = f"it waits for a person to approve or reject{f': {question}' if question else f' {name!r}'}{end}"
         return Reason("approval", text, until, {"name": name, "question": question})
+    if event.startswith(ANSWER):
+        text = f"it waits for an answer{f' to: {question}' if question else ''}{end}"
+        return Reason("question", text, until, {"name": event, "question": question})
     return Reason("event", f"it waits for the event {event!r}{end}", until, {"event": event})
 
 

@@ -8,7 +8,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from limpet.core.errors import InvalidOption, JobNotFound, UsageError
+from limpet.core.flows.question import CHARS, Answer, questions_of
 from limpet.core.flows.steps import (
+    ANSWER,
     APPROVAL,
     EVENT,
     Approval,
@@ -81,6 +83,18 @@ class Waits:
         """Say no. What the job makes of that is its own business."""
         return await self._decide(which, False, comment, name, task)
 
+    async def answer(self, which: str | bytes, text: str, *, task: str | None = None) -> SignalRecord:
+        """Answer what an agent asked about a job: it continues, and its next claim reads the answer."""
+        self._refuse_nameless()
+        if not isinstance(text, str) or not text.strip() or len(text) > CHARS:
+            raise InvalidOption(f"the answer is {text!r:.80}", fix=f"write 1 to {CHARS:,} characters")
+        view = await view_of(self.store, await self.job(which, task=task))
+        event = _open_question(view)
+        said = await self._send(view.id, event, encode_value(Answer(storable(text, CHARS), storable(self.actor))))
+        question = (await redaction_of(self.store)).of(view).text(questions_of(view.notes)[event].question)
+        await self._log("job.answer", said, {"question": question}, storable(text))
+        return said
+
     async def approvals(self, query: Query) -> ApprovalPage:
         """What jobs that match ask people now; a page holds about as many as asked for."""
         redaction = await redaction_of(self.store)
@@ -136,8 +150,7 @@ class Waits:
     async def _decide(
         self, which: str | bytes, approved: bool, comment: str, name: str | None, task: str | None
     ) -> SignalRecord:
-        if not isinstance(self.actor, str) or not self.actor.strip() or not is_storable(self.actor):
-            raise InvalidOption(f"{self.actor!r} does not say who decides", fix="name a person, as in by='ada'")
+        self._refuse_nameless()
         if name is not None:
             check_name(name, "the name of an approval")
         view = await view_of(self.store, await self.job(which, task=task))
@@ -148,6 +161,10 @@ class Waits:
         facts: dict[str, object] = {"name": asking.name, "question": question}
         await self._log("job.approve" if approved else "job.reject", said, facts, decision.comment)
         return said
+
+    def _refuse_nameless(self) -> None:
+        if not isinstance(self.actor, str) or not self.actor.strip() or not is_storable(self.actor):
+            raise InvalidOption(f"{self.actor!r} does not say who decides", fix="name a person, as in by='ada'")
 
     async def _send(self, id: bytes, event: str, value: bytes) -> SignalRecord:
         (answer,) = await self.store.signal([Signal(id, event, value)], now_ms=self._asked_ms)
@@ -166,6 +183,8 @@ class Waits:
         view = await view_of(self.store, id)
         if answer == "finished":
             return f"job {name} is {view.state.value}, so nothing waits for it"
+        if event.startswith(ANSWER):
+            return f"the question of job {name} was answered before, and that answer stays"
         before = approval_of(view.notes, event)
         if before is None:
             return f"job {name} was given {event!r} before, and the first value stays"
@@ -213,12 +232,29 @@ def _meant(view: JobView, name: str | None) -> Asking:
     decided = [note.name for note in view.notes if note.kind == EVENT and note.name.startswith(APPROVAL)]
     if decided or view.state in FINISHED:
         return Asking(decided[-1] if decided else f"{APPROVAL}approval", "")  # the store will answer why not
+    if any(waiting.event.startswith(ANSWER) for waiting in waits_of(view.notes, view.due_at_ms)):
+        raise InvalidOption(
+            f"job {id} asks for no approval, it waits for an answer", fix=f"limpet agent answer {id} TEXT"
+        )
     raise InvalidOption(
         f"job {id} asks for no approval now, it is {view.state.value}",
         fix='to decide ahead, name the approval: it is "approval" unless the code says otherwise',
     )
 
 
+def _open_question(view: JobView) -> str:
+    """The event that answers the question that a job waits with; else the newest that has no answer, or the newest."""
+    asked = [*questions_of(view.notes)]
+    waits = {waiting.event for waiting in waits_of(view.notes, view.due_at_ms)} if view.state is State.scheduled else ()
+    given = {note.name for note in view.notes if note.kind == EVENT}
+    for of in ([each for each in asked if each in waits], [each for each in asked if each not in given], asked):
+        if of:
+            return of[-1]
+    raise InvalidOption(
+        f"job {id_text(view.id)} asks nothing, it is {view.state.value}", fix="limpet approvals lists what jobs ask"
+    )
+
+
 def _asked(view: Shown) -> list[_Asked]:
-    waits = [waiting for waiting in waits_of(view.notes, view.due_at_ms) if waiting.event.startswith(APPROVAL)]
+    waits = [w for w in waits_of(view.notes, view.due_at_ms) if w.event.startswith((APPROVAL, ANSWER))]
     return [(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]

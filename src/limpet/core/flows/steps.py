@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from limpet.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
+from limpet.core.flows.question import questions_of
 from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Note
 from limpet.core.tasks.codec import MAX_BYTES, encode, looked_into, too_large
@@ -30,10 +31,11 @@ MAX_STEPS_BYTES: Final = 4 * 1024 * 1024
 MAX_NAME_CHARS: Final = 200
 _NAMED: Final = 5  # steps that an error names one by one
 
-# Events that other verbs than `signal` send: a person's decision, and the early end of a sleep.
+# Events that other verbs than `signal` send: a person's decision, the early end of a sleep, an answer to an agent.
 APPROVAL: Final = "approval:"
 SLEEP: Final = "sleep:"
-RESERVED: Final = (APPROVAL, SLEEP)
+ANSWER: Final = "answer:"
+RESERVED: Final = (APPROVAL, SLEEP, ANSWER)
 
 _WORDS: Final[dict[str, str]] = {
     "step": "step({!r})",
@@ -234,7 +236,8 @@ def check_event(event: object) -> str:
     if name.startswith(RESERVED):
         raise InvalidStep(
             f"{name!r} is an event of Limpet's own",
-            fix="decide on approvals with approve and reject, end a sleep with retry, or choose another name",
+            fix="decide on approvals with approve and reject, end a sleep with retry, "
+            "answer a question with agent answer, or choose another name",
         )
     return name
 
@@ -256,7 +259,7 @@ class Waiting(Struct, frozen=True):
 
     event: str
     until_ms: int  # when that ends by itself; FOREVER_MS: never
-    question: str = ""  # of an approval
+    question: str = ""  # of an approval, or of an agent
 
 
 class Asking(Struct, frozen=True):
@@ -287,7 +290,15 @@ def waits_of(notes: Iterable[Note], due_at_ms: int) -> list[Waiting]:
         for record in records
         if record.event in events and not record.over
     }
-    return [*found.values(), *(Waiting(event, due_at_ms) for event in events if event not in found)]
+    asked = questions_of(kept) if len(found) < len(events) else {}
+    return [
+        *found.values(),
+        *(
+            Waiting(event, due_at_ms, asked[event].question if event in asked else "")
+            for event in events
+            if event not in found
+        ),
+    ]
 
 
 def asking_of(notes: Iterable[Note]) -> list[Asking]:

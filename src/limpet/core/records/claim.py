@@ -18,6 +18,7 @@ from limpet.core.records.job import NoteRecord, note_record
 from limpet.core.records.record import Record, content, seconds
 
 _CHECKPOINT: Final = "checkpoint"
+_WAITING: Final = "waiting"  # of a wait that is over, which no agent has a use for
 _LEFT_OUT: Final = ("meta", "args_error", "checkpoint")  # of the JSON, where there is none
 
 
@@ -71,7 +72,7 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
                 for parent, given in claimed.inputs.items()
             },
             checkpoint=None if kept is None else content(kept.body),
-            notes=tuple(note_record(note) for note in claimed.notes if note.kind != _CHECKPOINT),
+            notes=tuple(note_record(note) for note in claimed.notes if note.kind not in (_CHECKPOINT, _WAITING)),
             failed_before=tuple(
                 FailureRecord(attempt=each.number, outcome=each.outcome, error=each.type, message=each.message)
                 for each in attempts

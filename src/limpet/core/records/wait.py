@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from limpet.core.flows.steps import Asking
+from limpet.core.flows.steps import ANSWER, Asking
 from limpet.core.jobs.ids import id_text
 from limpet.core.records.record import Record, content, instant, moment
 from limpet.core.redaction.redaction import Shown
@@ -26,6 +26,7 @@ class ApprovalRecord(Record, frozen=True, kw_only=True):
     id: str
     task: str
     queue: str
+    kind: Literal["approval", "question"]  # approve or reject it; answer it in words
     name: str
     question: str
     until: datetime | None  # None: as long as it takes
@@ -39,6 +40,7 @@ class ApprovalRecord(Record, frozen=True, kw_only=True):
             id=id_text(view.id),
             task=view.lane.task,
             queue=view.lane.queue,
+            kind="question" if asking.event.startswith(ANSWER) else "approval",
             name=asking.name,
             question=asking.question,
             until=instant(until_ms),

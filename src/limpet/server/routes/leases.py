@@ -11,12 +11,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from limpet.core.access.refusal import OutOfScope, TooManyWaiting
-from limpet.core.errors import JobNotFound, LeaseLost, PayloadTooLarge
+from limpet.core.errors import InvalidOption, JobNotFound, LeaseLost, PayloadTooLarge
+from limpet.core.flows.question import CHARS
 from limpet.core.jobs.ids import id_text, known_id
 from limpet.core.jobs.lease import Serves
 from limpet.core.records.claim import ClaimRecord
 from limpet.core.records.lease import LeaseAnswer
-from limpet.ops.agent_endings import Completed, Ending, Failed, FailKind, Released
+from limpet.ops.agent_endings import Blocked, Completed, Ending, FailKind, Released, failing
 from limpet.ops.agents import MOST_JOBS
 from limpet.ops.lease_answers import insisted
 from limpet.server.call import Call
@@ -94,23 +95,28 @@ class Complete(_End, frozen=True, kw_only=True):
 
 
 class Fail(_End, frozen=True, kw_only=True):
-    """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all workers."""
+    """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all workers.
+
+    needs-human is a block: the message is the question, and `timeout` bounds the wait.
+    """
 
     message: Text
     kind: FailKind = "transient"
     retry_after: Later | None = None
+    timeout: Later | None = None
     type: Name = "Error"
     traceback: Text = ""
 
     def ending(self, id: str) -> Ending:
         """As the operator API takes it."""
-        return Failed(
-            id=id,
-            token=self.token,
+        return failing(
+            id,
+            self.token,
+            self.message,
             spent=self.spent,
-            message=self.message,
             kind=self.kind,
             retry_after_ms=None if self.retry_after is None else _ms(self.retry_after),
+            timeout_ms=None if self.timeout is None else _ms(self.timeout),
             type=self.type,
             traceback=self.traceback,
         )
@@ -124,6 +130,18 @@ class Release(_End, frozen=True, kw_only=True):
     def ending(self, id: str) -> Ending:
         """As the operator API takes it."""
         return Released(id=id, token=self.token, spent=self.spent, reason=self.reason)
+
+
+class Block(_End, frozen=True, kw_only=True):
+    """A person must answer first: the job waits, and no attempt is spent."""
+
+    question: Annotated[str, Meta(min_length=1, max_length=CHARS)]
+    timeout: Annotated[float, Meta(ge=0, le=31_536_000, description="Seconds to wait at most.")] | None = None
+
+    def ending(self, id: str) -> Ending:
+        """As the operator API takes it."""
+        timeout_ms = None if self.timeout is None else _ms(self.timeout)
+        return Blocked(id=id, token=self.token, spent=self.spent, question=self.question, timeout_ms=timeout_ms)
 
 
 class CompleteOne(Complete, frozen=True, kw_only=True, tag_field="end", tag="complete"):
@@ -144,10 +162,16 @@ class ReleaseOne(Release, frozen=True, kw_only=True, tag_field="end", tag="relea
     id: Id
 
 
+class BlockOne(Block, frozen=True, kw_only=True, tag_field="end", tag="block"):
+    """One of several leases: its job waits for a person."""
+
+    id: Id
+
+
 class Settle(_Body, frozen=True, kw_only=True):
     """How several leases end."""
 
-    leases: Annotated[list[CompleteOne | FailOne | ReleaseOne], Meta(min_length=1, max_length=MOST_JOBS)]
+    leases: Annotated[list[CompleteOne | FailOne | ReleaseOne | BlockOne], Meta(min_length=1, max_length=MOST_JOBS)]
 
 
 async def claimed(call: Call[None, Claim]) -> list[ClaimRecord]:
@@ -196,6 +220,11 @@ async def released(call: Call[None, Release]) -> LeaseAnswer:
     return await _ended(call, call.body)
 
 
+async def blocked(call: Call[None, Block]) -> LeaseAnswer:
+    """Ask a person: the job waits for the answer, which its next claim reads; no attempt is spent."""
+    return await _ended(call, call.body)
+
+
 async def settled(call: Call[None, Settle]) -> list[LeaseAnswer]:
     """End several leases; answers are in order, and a lease that is lost is an answer, not an error."""
     for each in call.body.leases:
@@ -203,7 +232,7 @@ async def settled(call: Call[None, Settle]) -> list[LeaseAnswer]:
     return await call.agents.settle([each.ending(each.id) for each in call.body.leases])
 
 
-async def _ended(call: Call[Any, Any], end: Complete | Fail | Release) -> LeaseAnswer:
+async def _ended(call: Call[Any, Any], end: Complete | Fail | Release | Block) -> LeaseAnswer:
     (answer,) = await call.agents.settle([end.ending(_id(call))])
     return insisted(answer)
 
@@ -254,16 +283,23 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/leases/{id}/fail",
         "worker",
         failed,
-        errors=_LEASE,
+        errors=(*_LEASE, InvalidOption),
         example={**_TOKEN, "message": "no answer", "kind": "transient", "retry_after": 30},
     ),
     post("/leases/{id}/release", "worker", released, errors=_LEASE, example={**_TOKEN, "reason": "needs a database"}),
+    post(
+        "/leases/{id}/block",
+        "worker",
+        blocked,
+        errors=(*_LEASE, InvalidOption),
+        example={**_TOKEN, "question": "Which of the two accounts?"},
+    ),
     post(
         "/leases/settle",
         "worker",
         settled,
         of="leases",
-        errors=(JobNotFound, OutOfScope, PayloadTooLarge),
+        errors=(JobNotFound, OutOfScope, PayloadTooLarge, InvalidOption),
         example={"leases": [{"end": "complete", "id": "019a0000-0000-7000-8000-000000000000", **_TOKEN}]},
         most_bytes=MOST_BYTES,
     ),
