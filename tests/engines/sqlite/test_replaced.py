@@ -192,6 +192,60 @@ async def test_a_log_that_lost_its_name_takes_no_commit(store: SqliteStore, path
     assert 2 in await names(path)
 
 
+@pytest.mark.parametrize("readers", [False, True], ids=["the writer alone", "readers too"])
+async def test_logs_that_another_process_made_anew_are_opened_by_the_next_write(
+    store: SqliteStore, path: Path, readers: bool
+) -> None:
+    """All connections of a process share one index of the log: while one has the old index open, all have it."""
+    await store.beat(Beat("s", 15_000, Serves()))
+    await store.enqueue([job(1)])
+    if readers:
+        await store.count()
+        assert store.process.sentry is not None
+        store.process.sentry.changed("s")
+    remove(path, "-wal", "-shm")
+    await by_another_process(path, 2)
+    await store.enqueue([job(3)])
+    assert (await store.get([job(2).id, job(3).id])).count(None) == 0
+    assert {2, 3} <= set(await names(path))
+
+
+async def test_a_write_in_the_middle_of_which_the_log_is_made_anew_is_done_again(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.enqueue([job(1)])
+    code = f"import sys, {library.__name__} as sql; sql.connect(sys.argv[1]).execute('CREATE TABLE theirs (x)')"
+
+    def renew(verb: str, when: str) -> None:
+        store.process.writer.intercept = None
+        remove(path, "-wal", "-shm")
+        subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=SOON_S)
+        raise library.OperationalError("disk I/O error")  # what SQLite says when it reads the new log by the old index
+
+    store.process.writer.intercept = renew
+    await store.enqueue([job(3)])
+    assert 3 in await names(path)
+
+
+async def test_a_connection_of_the_caller_that_keeps_the_old_log_open_is_named_and_spoils_nothing(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.enqueue([job(1)])
+    guest = library.connect(str(path), isolation_level=None)
+    guest.execute("SELECT count(*) FROM limpet_clock").fetchone()
+    remove(path, "-wal", "-shm")
+    await by_another_process(path, 2)
+    with pytest.raises(StoreUnreachable, match="a connection of your own") as caught:
+        await store.enqueue([job(3)])
+    assert caught.value.retryable
+    assert caught.value.fix == "close that connection"
+    guest.execute("PRAGMA wal_autocheckpoint = 0")
+    guest.interrupt()  # no copy of the old log at its end
+    guest.close()
+    await store.enqueue([job(3)])
+    assert {2, 3} <= set(await names(path))
+
+
 async def test_what_ran_for_the_old_file_counts_no_more_and_work_goes_on_with_the_new_one(
     store: SqliteStore, path: Path
 ) -> None:

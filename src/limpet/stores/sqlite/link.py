@@ -20,10 +20,11 @@ from contextlib import contextmanager, suppress
 from typing import Final
 from weakref import WeakSet
 
-from limpet.core.errors import StoreUnreachable
+from limpet.core.errors import StoreTimeout, StoreUnreachable
 from limpet.stores.sqlite.library import library
 
 FORK_S: Final = 5.0  # how long a fork waits for a commit that is under way
+PART_S: Final = 10.0  # how long a new connection waits for old ones in use: longer than a commit waits for the file
 LOOK_S: Final = 0.05  # a connection that was looked after so recently is used without another look
 TRIES: Final = 5  # a file that is replaced more often than this while it is opened: some program does so in a loop
 
@@ -58,6 +59,10 @@ class StoreFile:
         """Where the write-ahead log and its index lie now. Both stay where they are while a connection is open."""
         return _place(f"{self.path}-wal"), _place(f"{self.path}-shm")
 
+    def has_other_log(self, logs: Logs) -> bool:
+        """Whether a log took the name of one of these."""
+        return any(new not in (None, old) for new, old in zip(self.log_places(), logs, strict=True))
+
     def refuse_removed(self) -> None:
         """Raise when this process had the file open and it is gone: an empty one is made by a person, not by chance."""
         if self._opened is not None and self.place() is None:
@@ -84,6 +89,21 @@ class StoreFile:
             if index is not None and _place(f"{self.path}-shm") == index:
                 os.unlink(f"{self.path}-shm")  # SQLite makes it from a log
 
+    def refuse_old_log(self, place: Place) -> None:
+        """Raise when this process still has a log of the file open that lost its name, by a connection not of ours.
+
+        All connections of a process to one file share one index: a new one would read the new log by the old index.
+        """
+        if self._opened != place or self.log_places() == self._logs:
+            return
+        gone = {f"{os.path.realpath(self.path)}{end} (deleted)" for end in ("-wal", "-shm")}
+        if not gone.isdisjoint(_open_files()):
+            raise StoreUnreachable(
+                f"the log of {self.path} was removed, and a connection of your own in this process has it open",
+                verb="reopen",
+                fix="close that connection",
+            )
+
     def opened(self, place: Place) -> Logs:
         """A connection was opened to the file at `place`. Says so, once, when that is another file than before."""
         logs = self.log_places()
@@ -104,6 +124,17 @@ def _place(path: str) -> Place | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _open_files() -> Iterator[str]:
+    """What this process has open, as Linux names it; nothing elsewhere."""
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except FileNotFoundError:
+        return
+    for number in numbers:
+        with suppress(OSError):  # closed meanwhile
+            yield os.readlink(f"/proc/self/fd/{number}")
 
 
 class Link:
@@ -173,6 +204,9 @@ class Link:
             file.refuse_removed()
             file.part()
             before = file.place()
+            if before is not None:
+                forks.part(self, before)
+                file.refuse_old_log(before)
             conn = self._connect()
             if before is not None and before == file.place():
                 self._opened(file, before)
@@ -188,10 +222,27 @@ class Link:
         if other:
             self._on_other_file()
 
+    def part(self, place: Place) -> None:
+        """Drop the connection once its user is done, when it is to the file at `place` and has a log without a name."""
+        until_s = time.monotonic() + PART_S
+        while self._conn is not None and self._place == place and not self.is_current:
+            if self.busy.acquire(timeout=0.01):
+                try:
+                    self._look()
+                finally:
+                    self.busy.release()
+            elif time.monotonic() > until_s:
+                raise StoreTimeout(
+                    "a long read has the old log of the file open", verb="reopen", fix="wait for its end"
+                )
+
     def drop(self) -> None:
         """Close the connection. The caller has made it busy."""
         if self._conn is not None:
             with suppress(library.Error):
+                if self._file is not None and self._file.has_other_log(self._logs):
+                    # The last close copies the log into the file: the old one would spoil what the new one has done.
+                    self._conn.interrupt()
                 self._conn.close()
             self._conn = None
         if self.lock_file >= 0:
@@ -226,6 +277,12 @@ class Forks:
         """Drop this link's connection before every fork."""
         self._links.add(link)
         return link
+
+    def part(self, link: Link, place: Place) -> None:
+        """Have every other connection to the file at `place` let go of a log that lost its name."""
+        for other in list(self._links):
+            if other is not link:
+                other.part(place)
 
     def _before(self) -> None:
         for link in list(self._links):

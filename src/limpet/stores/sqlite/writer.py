@@ -145,7 +145,11 @@ class Writer:
         """Commit to the file that has the name when the commit ends: for one that has lost it nothing is answered."""
         for _ in range(TRIES):
             with suppress(Replaced), self.link.use() as conn:
-                self._commit(conn, group)
+                try:
+                    self._commit(conn, group)
+                except Exception as error:
+                    self._refuse_lost(error)
+                    raise
                 return
         raise StoreUnreachable("the file is replaced over and over", fix="end the program that replaces it")
 
@@ -173,6 +177,11 @@ class Writer:
             self._after_rollback()
             raise Replaced
         self._after_commit()
+
+    def _refuse_lost(self, error: Exception) -> None:
+        """Raise Replaced when the file or its log lost its name: then an error says nothing of the store."""
+        if not self.link.is_current:
+            raise Replaced from error
 
     def _transaction(self, conn: sqlite3.Connection, group: list[Request]) -> None:
         conn.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
@@ -202,7 +211,8 @@ class Writer:
                     self._committed()
                 except Replaced:
                     raise
-                except BaseException as error:
+                except Exception as error:
+                    self._refuse_lost(error)
                     request.error = translate(error, request.verb)
 
 
