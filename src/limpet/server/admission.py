@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -13,7 +15,8 @@ from starlette.requests import Request
 
 from limpet.core.access.refusal import TokenInvalid, TokenRequired
 from limpet.core.access.role import checked_role
-from limpet.core.access.token import id_in, prefix_of
+from limpet.core.access.token import Token, id_in, prefix_of
+from limpet.core.errors import StoreError
 from limpet.core.settings import ServerTable
 from limpet.server.caller import Caller
 from limpet.server.known_tokens import KnownTokens
@@ -23,10 +26,17 @@ Auth = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PROXIED: Final = ("forwarded", "x-forwarded-", "x-real-ip")  # headers, by their beginnings, that proxies add
+LOOK_S: Final = 2.0  # between looks at the token of a request that is open
 OURS: Final = ("same-origin", "none")  # of Sec-Fetch-Site: a page of ours, or an address that a person typed
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^\[\]:@/]*)(:[0-9]*)?")
 _SEND: Final = "send a token: Authorization: Bearer TEXT (limpet tokens create makes one)"
+
+
+class TokenCaller(Caller, frozen=True, kw_only=True):
+    """Who was let in by a token, which may end while a request is open."""
+
+    token: Token
 
 
 class Admission:
@@ -81,7 +91,18 @@ class Admission:
             shown = shown_token(request)
             raise TokenInvalid(f"{shown} opens nothing: it is unknown, revoked or expired", fix=_SEND)
         queues = None if token.queues is None else frozenset(token.queues)
-        return Caller(f"token:{token.name}", token.role, queues, self._namespace, prefix_of(token.id))
+        return TokenCaller(f"token:{token.name}", token.role, queues, self._namespace, prefix_of(token.id), token=token)
+
+    async def barred(self, caller: Caller) -> None:
+        """Return once the caller's token was revoked or has expired; for another caller never."""
+        if not isinstance(caller, TokenCaller):
+            await asyncio.Event().wait()
+            return
+        while True:
+            with suppress(StoreError):  # what cannot be known now is asked again
+                if not await self._tokens.still_opens(caller.token, self._now_ms()):
+                    return
+            await asyncio.sleep(LOOK_S)
 
     def _of_this_machine(self, request: Request) -> Caller:
         """Without a token: only from this machine, not for a page of another site, and not through a proxy."""

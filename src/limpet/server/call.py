@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -17,6 +17,7 @@ from limpet.ops import Agents, Flows, Operator, Schedules, Waits
 from limpet.ops.feed import Feed
 from limpet.ops.since import since_ms
 from limpet.server.caller import Caller
+from limpet.server.waiting import Barred, Waiting, waiting
 from limpet.stores.base import Store
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Call(Generic[Q, B]):
     lending: Lending
     places: Places  # for requests that wait
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
+    barred: Barred  # returns once the token of the caller opens nothing any more
     feed: Feed  # the live events of the whole store: what the caller may not see must be left out
 
     @cached_property
@@ -88,18 +90,24 @@ class Call(Generic[Q, B]):
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
+    def waiting(self) -> AbstractAsyncContextManager[Waiting]:
+        """Notice that this request must end. starlette does not cancel a handler whose client has gone."""
+        return waiting(self.gone(), self.closing, self.barred)
+
     async def unless_over(self, work: Awaitable[T]) -> T | None:
         """What `work` answers; None when the client went first or the server ends: then the work is cancelled.
 
-        starlette does not cancel a handler whose client has gone. Work that must not be cut in two shields itself.
+        Work that must not be cut in two shields itself. A token that ends meanwhile is refused.
         """
         working = asyncio.ensure_future(work)
-        others = [asyncio.ensure_future(self.gone()), asyncio.ensure_future(self.closing.wait())]
         try:
-            await asyncio.wait([working, *others], return_when=asyncio.FIRST_COMPLETED)
+            async with self.waiting() as request:
+                ending = asyncio.ensure_future(request.over.wait())
+                await asyncio.wait([working, ending], return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
+                request.refuse_barred()
             return working.result() if working.done() else None
         finally:
-            for each in (working, *others):
-                each.cancel()
+            working.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(working, return_exceptions=True)

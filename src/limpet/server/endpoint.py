@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -46,7 +47,17 @@ class Endpoint:
         if route is None:
             allowed = ", ".join(sorted(self._routes))
             raise MethodNotAllowed(f"{request.method:.20} is not possible here", fix=f"use {allowed}", allowed=allowed)
-        caller = STRANGER if route.role is None else await self._admitted(request, route.role)
+        caller: Caller = STRANGER
+        try:
+            if route.role is not None:
+                caller = await self._api.admission.admit(request)
+                _refuse_small_role(caller, route.role)
+            return await self._answered(request, route, caller)
+        except AccessError as error:
+            self._note(error, request, caller)
+            raise
+
+    async def _answered(self, request: Request, route: Route, caller: Caller) -> Response:
         api = self._api
         raw = await raw_body(request, route.most_bytes)
         call = Call(
@@ -60,28 +71,26 @@ class Endpoint:
             lending=api.lending,
             places=api.places,
             closing=api.closing,
+            barred=partial(api.admission.barred, caller),
             feed=api.feed,
         )
         if route.method == "POST" and HEADER in request.headers:
             return await once(api.idempotency, route, call, raw)
         return respond(route, await route.handler(call), request)
 
-    async def _admitted(self, request: Request, role: Role) -> Caller:
-        """The caller, if it may do what asks for the role; a refusal is audited."""
-        caller = None
-        try:
-            caller = await self._api.admission.admit(request)
-            if not caller.may(role):
-                raise Forbidden(
-                    f"{caller.name} has the role {caller.role}, and this needs {role}",
-                    fix=f"use a token whose role is {' or '.join(allowing(role))}",
-                )
-            return caller
-        except AccessError as error:
-            asked = f"{request.method} {request.url.path}"[:200]
-            who = refused_name(request, caller)
-            self._api.refused.note(error, caller=who, address=address_of(request), asked=asked)
-            raise
+    def _note(self, error: AccessError, request: Request, caller: Caller) -> None:
+        """Write a refusal to the audit log."""
+        asked = f"{request.method} {request.url.path}"[:200]
+        who = refused_name(request, None if caller is STRANGER else caller)
+        self._api.refused.note(error, caller=who, address=address_of(request), asked=asked)
+
+
+def _refuse_small_role(caller: Caller, role: Role) -> None:
+    if not caller.may(role):
+        raise Forbidden(
+            f"{caller.name} has the role {caller.role}, and this needs {role}",
+            fix=f"use a token whose role is {' or '.join(allowing(role))}",
+        )
 
 
 def allowing(role: Role) -> list[Role]:

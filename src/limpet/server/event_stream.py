@@ -14,24 +14,27 @@ from starlette.responses import StreamingResponse
 from limpet.core.jobs.state import State
 from limpet.core.records.live import EventGap, JobCounts, LiveEvent
 from limpet.ops.feed import EventStream, Feed
+from limpet.server.waiting import Barred
 
 MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT_S: Final = 15.0  # a proxy that hears nothing for a minute hangs up
 PAUSE_S: Final = 0.05  # between two messages of one stream: what comes meanwhile shares the next
-LIFE_S: Final = 300.0  # then the client connects again, and its token is looked at again
+LIFE_S: Final = 300.0  # then the client connects again, and the hook of a mounted app is asked again
 RETRY_MS: Final = 1_000  # how soon a client connects again
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}  # proxies must not hold it back
 
 
-async def streamed(feed: Feed, stream: EventStream, every_s: float) -> StreamingResponse:
-    """The answer, once the stream listens."""
+async def streamed(feed: Feed, stream: EventStream, every_s: float, barred: Barred) -> StreamingResponse:
+    """The answer, once the stream listens; it ends when its reader's token does."""
     await stream.__aenter__()
-    return StreamingResponse(_written(feed, stream, every_s), media_type=MEDIA_TYPE, headers=HEADERS)
+    return StreamingResponse(_written(feed, stream, every_s, barred), media_type=MEDIA_TYPE, headers=HEADERS)
 
 
-async def _written(feed: Feed, stream: EventStream, every_s: float) -> AsyncIterator[bytes]:
+async def _written(feed: Feed, stream: EventStream, every_s: float, barred: Barred) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + LIFE_S
+    watching = asyncio.ensure_future(barred())
+    watching.add_done_callback(lambda done: stream.end())
     try:
         yield b"retry: %d\n%b" % (RETRY_MS, b"\n" if stream.has_more else _place(feed.last_id))
         while (left_s := until_s - loop.time()) > 0:
@@ -50,6 +53,7 @@ async def _written(feed: Feed, stream: EventStream, every_s: float) -> AsyncIter
                 yield b"".join(map(_told, found))
             await stream.pause(max(every_s, PAUSE_S))
     finally:
+        watching.cancel()
         await stream.aclose()
 
 

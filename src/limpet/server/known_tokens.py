@@ -41,6 +41,12 @@ class KnownTokens:
         await self._note(token, now_ms)
         return token
 
+    async def still_opens(self, token: Token, now_ms: int) -> bool:
+        """Whether a token that has opened something would do so now."""
+        await self._refresh()
+        found = self._tokens.get(token.id)
+        return found is not None and found.state(now_ms) == "active"
+
     def forget(self) -> None:
         """The next request asks the store again: for a token that was made or revoked here."""
         self._read_at_s = -FRESH_S - 1

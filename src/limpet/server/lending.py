@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
@@ -54,10 +53,13 @@ class Lending:
     ) -> list[ClaimRecord]:
         """Jobs for the client of a call; nothing is held for one that has gone, nor when the server ends."""
         with self._places.one() if wait_ms else nullcontext():
-            async with _over(call) as over:
-                return await self.agents(call.caller).claim(
-                    worker, serves, most=most, lease_ms=lease_ms, wait_ms=wait_ms, key=key, over=over
+            async with call.waiting() as request:
+                jobs = await self.agents(call.caller).claim(
+                    worker, serves, most=most, lease_ms=lease_ms, wait_ms=wait_ms, key=key, over=request.over
                 )
+                if not jobs:
+                    request.refuse_barred()
+                return jobs
 
     async def close(self) -> None:
         """End the sweeps."""
@@ -78,17 +80,3 @@ class Lending:
                 continue
             if lost:
                 server_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
-
-
-@asynccontextmanager
-async def _over(call: Call[Any, Any]) -> AsyncIterator[asyncio.Event]:
-    """An event that is set when the client of the call has gone or the server ends."""
-    over = asyncio.Event()
-    watching = [asyncio.ensure_future(each) for each in (call.gone(), call.closing.wait())]
-    for each in watching:
-        each.add_done_callback(lambda done: over.set())
-    try:
-        yield over
-    finally:
-        for each in watching:
-            each.cancel()

@@ -42,7 +42,7 @@ async def live(call: Call[Live, None]) -> Response:
     after = call.request.headers.get("last-event-id")
     sees = None if call.caller.queues is None else call.caller.sees
     stream = call.feed.events(call.query.q, after=after, sees=sees)
-    return await streamed(call.feed, stream, call.query.every)
+    return await streamed(call.feed, stream, call.query.every, call.barred)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
