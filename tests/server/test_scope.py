@@ -15,6 +15,7 @@ from limpet.server.route import PREFIX
 from limpet.server.table import ROUTES
 from limpet.stores.base import Store
 from tests.contract.harnesses import HARNESSES
+from tests.ops.making import job, put
 from tests.server.asking import Client
 from tests.server.conftest import GENEROUS, app_on
 from tests.server.town import QUEUES, SECRET, Half, path_of, town
@@ -163,3 +164,22 @@ async def test_a_task_of_another_queue_is_not_asked_for_through_a_queue_of_the_s
     operator = await place.client("operator", ["mail"])
     schedule = {"task": f"{SECRET}.task", "every": "1h", "name": "s", "queue": "mail"}
     assert (await operator.post(f"{PREFIX}/schedules", schedule)).problem == "out_of_scope"
+
+
+async def test_who_may_not_end_jobs_sees_no_token_of_a_lease(store: Store) -> None:
+    await put(store, job())
+    async with Api(app_on(store), settings=GENEROUS).lifespan() as api:
+        tokens = Operator(store, "ada").tokens
+        worker = Client(api, (await tokens.create("worker")).token)
+        (held,) = (await worker.post(f"{PREFIX}/claim", {"worker": "w1"})).json["jobs"]
+        for role in ROLES:
+            asking = Client(api, (await tokens.create(role)).token)
+            api.tokens.forget()
+            shown = (await asking.get(f"{PREFIX}/jobs/{held['id']}")).json["token"]
+            (line,) = (await asking.get(f"{PREFIX}/jobs/{held['id']}/events")).json["audit"]
+            (same,) = [
+                each for each in (await asking.get(f"{PREFIX}/audit")).json["audit"] if each["job"] == held["id"]
+            ]
+            assert line["kind"] == "agent.claim"
+            told = held["token"] if Caller("", role).may("worker") else None
+            assert (shown, line["data"].get("token"), same["data"].get("token")) == (told, told, told), role

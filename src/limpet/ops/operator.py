@@ -22,12 +22,17 @@ from limpet.stores.base import Store
 class Operator(JobCorrections, RuleCorrections):
     """Asks about work and corrects it, in the name of `actor`; every change leaves a line in the audit log.
 
+    With `leases=False` no token of a lease is told: for callers who may look at jobs and not end them.
+
     >>> operator = Operator(store, "ada")                                    # doctest: +SKIP
     >>> await operator.retry("state:dead error:Timeout", reason="provider is back")  # doctest: +SKIP
     """
 
-    def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, store: Store, actor: str, *, clock: Callable[[], int] | None = None, leases: bool = True
+    ) -> None:
         self.store = store
+        self._tells_leases = leases
         self.actor = checked_text(actor, what="actor")
         self._clock = clock
         self.gates = Gates(store, self.actor, clock)

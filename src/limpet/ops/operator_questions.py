@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from limpet.core.errors import ResultTimeout, UnknownQueue, UsageError
 from limpet.core.gate import Gate
 from limpet.core.jobs.state import LIVE
@@ -51,6 +53,7 @@ class Questions:
     gates: Gates
     desk: Desk
     _clock: Callable[[], int] | None
+    _tells_leases: bool
 
     @property
     def _asked_ms(self) -> int | None:
@@ -79,7 +82,8 @@ class Questions:
     async def job(self, id: str | bytes) -> JobDetail:
         """Everything about one job."""
         veil, found = await self._inspection(id)
-        return JobDetail.whole(veil.view, found.attempts)
+        detail = JobDetail.whole(veil.view, found.attempts)
+        return detail if self._tells_leases else replace(detail, token=None)
 
     async def wait(self, id: str | bytes, timeout_s: float) -> None:
         """Return when the job has finished or is gone, or when the time is over."""
@@ -93,7 +97,7 @@ class Questions:
         found = await history(self.store, raw, await redaction_of(self.store))
         if not (found.audit or found.events) and await self.store.get([raw]) == [None]:
             raise not_stored(raw)
-        return found
+        return found if self._tells_leases else replace(found, audit=tuple(map(AuditRecord.without_lease, found.audit)))
 
     async def _inspection(self, id: str | bytes) -> tuple[Veil, Inspection]:
         """A job as it may be shown, and what hides its secrets."""
@@ -228,7 +232,8 @@ class Questions:
         else:
             found = await self.store.read("audit", after, limit)
         redaction = await redaction_of(self.store)
-        return [AuditRecord.of(entry, redaction) for entry in found]
+        lines = [AuditRecord.of(entry, redaction) for entry in found]
+        return lines if self._tells_leases else list(map(AuditRecord.without_lease, lines))
 
 
 def _named(found: Sequence[R], field: str, name: str, error: type[UsageError] = UnknownName) -> R:

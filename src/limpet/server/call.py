@@ -54,7 +54,7 @@ class Call(Generic[Q, B]):
     @cached_property
     def operator(self) -> Operator:
         """Asks and corrects."""
-        return Operator(self.store, self.caller.name)
+        return Operator(self.store, self.caller.name, leases=self.caller.may("worker"))
 
     @property
     def client(self) -> Client:

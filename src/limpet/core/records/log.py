@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from limpet.core.jobs import repair
 from limpet.core.jobs.ids import id_text
@@ -11,6 +13,8 @@ from limpet.core.jobs.view import Entry, Finding
 from limpet.core.records.record import Record, content, moment
 from limpet.core.redaction.redaction import Redaction
 from limpet.core.text.event_text import event_text, facts_of
+
+AGENT: Final = "agent."  # how the kinds of lines begin that name the lease of an agent
 
 
 class EventRecord(Record, frozen=True, kw_only=True):
@@ -71,6 +75,12 @@ class AuditRecord(Record, frozen=True, kw_only=True):
             reason=entry.reason or None,
             data=hidden.facts(data),
         )
+
+    def without_lease(self) -> AuditRecord:
+        """The same line for who may not end jobs: without the token of an agent's lease."""
+        if not self.kind.startswith(AGENT) or not isinstance(self.data, dict):
+            return self
+        return replace(self, data={name: each for name, each in self.data.items() if name != "token"})
 
 
 class JobHistory(Record, frozen=True, kw_only=True):
