@@ -72,8 +72,16 @@ class Client:
             sent.setdefault("content-length", str(len(payload)))
         return await self.send(method, path, sent, [payload])
 
-    async def send(self, method: str, path: str, headers: Mapping[str, str], chunks: list[bytes]) -> Answer:
-        """One request whose body comes in these chunks."""
+    async def send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        chunks: list[bytes],
+        *,
+        between: asyncio.Event | None = None,
+    ) -> Answer:
+        """One request whose body comes in these chunks; those after the first when `between` is set."""
         messages: list[Message] = [
             {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
             for number, chunk in enumerate(chunks, 1)
@@ -83,6 +91,8 @@ class Client:
 
         async def receive() -> Message:
             if messages:
+                if between is not None and len(messages) < len(chunks):
+                    await between.wait()
                 return messages.pop(0)
             await stays.wait()
             return {"type": "http.disconnect"}

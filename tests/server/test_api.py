@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import ASGIApp
 
 from limpet import Limpet
 from limpet.core.jobs.ids import id_text
 from limpet.core.records.queue import StatsRecord
 from limpet.core.records.record import Record
-from limpet.server import Api
+from limpet.server import Api, decode, serving
 from limpet.server.call import Call
 from limpet.server.route import MiB, Route, post
 from limpet.server.table import ROUTES
@@ -18,6 +21,7 @@ from limpet.stores.base import Store
 from tests.ops.making import job, put
 from tests.server.asking import Client
 from tests.server.conftest import GENEROUS, app_on
+from tests.server.serving import served
 
 
 async def test_jobs_are_listed_and_shown(everywhere: Store) -> None:
@@ -184,6 +188,46 @@ async def test_a_body_in_chunks_is_counted_while_it_comes(echo: Client) -> None:
     answer = await echo.send("POST", "/api/v1/echo", headers, [b" " * 1_000_000, b" " * 1_000_000, b"{}"])
     assert (answer.status, answer.problem) == (413, "body_too_large")
     assert (await echo.send("POST", "/api/v1/echo", headers, [b'{"text":', b'"x"}'])).json["text"] == "x"
+
+
+async def test_a_body_that_comes_too_slowly_is_refused(echo: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BODY_S", 0.01)
+    head = "POST /api/v1/echo HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 40"
+    said = await said_to(echo.app, f'{head}\r\n\r\n{{"text": ')
+    assert said.startswith("HTTP/1.1 408 ")
+    assert "connection: close" in said
+    assert '"code":"body_too_slow"' in said
+
+
+async def test_a_long_body_may_take_its_time_while_it_comes(echo: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BODY_S", 0.0)  # so that no byte but those that are there already is in time
+    monkeypatch.setattr(decode, "PACE", 1)
+    headers, later = {**echo.headers, "content-type": "application/json"}, asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, later.set)
+    answer = await echo.send("POST", "/api/v1/echo", headers, [b'{"text":' + b" " * 100, b'"x"}'], between=later)
+    assert answer.json["text"] == "x", "each byte is worth a second at this pace"
+
+
+@pytest.mark.parametrize("begun", ["", "GET /healthz HTTP/1.1\r\nhost: local"])
+async def test_a_connection_that_brings_no_request_is_closed(
+    echo: Client, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    monkeypatch.setattr(serving, "HEAD_S", 0.01)
+    assert await said_to(echo.app, begun) == ""
+    whole = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    assert (await said_to(echo.app, whole + begun)).count("HTTP/1.1 200") == 1, "the second one does not come either"
+
+
+async def said_to(app: ASGIApp, sent: str) -> str:
+    """What a server says to this until it closes the connection."""
+    assert isinstance(app, Api)
+    async with served(app) as server:
+        place = urlsplit(server.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(sent.encode())
+        said = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return said.decode()
 
 
 async def test_a_field_of_the_wrong_kind_is_named(echo: Client) -> None:

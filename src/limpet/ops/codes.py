@@ -77,6 +77,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "malformed_body": Meaning(2, 400, "Body is not JSON"),
     "unsupported_media_type": Meaning(2, 415, "Body is not declared as JSON"),
     "body_too_large": Meaning(2, 413, "Body too large"),
+    "body_too_slow": Meaning(2, 408, "Body came too slowly"),
     "no_such_route": Meaning(3, 404, "Nothing at this path"),
     "method_not_allowed": Meaning(2, 405, "Method not allowed"),
     "idempotency_key_reused": Meaning(4, 409, "Idempotency key is of another request"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from types import NoneType
@@ -11,10 +12,12 @@ import msgspec
 from starlette.requests import Request
 
 from limpet.core.tasks.naming import did_you_mean
-from limpet.server.refusal import BodyTooLarge, InvalidRequest, MalformedBody, UnsupportedMediaType
+from limpet.server.refusal import BodyTooLarge, BodyTooSlow, InvalidRequest, MalformedBody, UnsupportedMediaType
 from limpet.server.route import MiB
 
 JSON: Final = "application/json"
+BODY_S: Final = 30.0  # for the first byte of a body; a client that sends one at a time must not hold a request for ever
+PACE: Final = 64 * 1024  # bytes a second that a long body must come with
 
 _WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?$", re.DOTALL)
 
@@ -69,16 +72,23 @@ def body_of(raw: bytes, content_type: str, kind: Any) -> Any:
 
 
 async def raw_body(request: Request, most_bytes: int) -> bytes:
-    """The bytes of the body; refused as soon as they are known to be too many."""
+    """The bytes of the body; refused as soon as they are known to be too many, or come too slowly."""
     said = request.headers.get("content-length", "")
     if said.isdigit() and int(said) > most_bytes:
         raise _too_large(f"{int(said):,} bytes", most_bytes)
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most_bytes:
-            raise _too_large(f"more than {most_bytes:,} bytes", most_bytes)
-        chunks.append(chunk)
+    chunks, size, began_s = [], 0, asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(BODY_S) as limit:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most_bytes:
+                    raise _too_large(f"more than {most_bytes:,} bytes", most_bytes)
+                chunks.append(chunk)
+                limit.reschedule(began_s + BODY_S + size / PACE)
+    except TimeoutError:
+        raise BodyTooSlow(
+            f"{size:,} bytes of the body have come, and then too few", fix=f"send it at once, within {BODY_S:g} s"
+        ) from None
     return b"".join(chunks)
 
 

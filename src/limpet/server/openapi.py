@@ -22,6 +22,7 @@ from limpet.server.problem import KIND, MEDIA_TYPE, Problem
 from limpet.server.refusal import (
     AnswerNotKept,
     BodyTooLarge,
+    BodyTooSlow,
     InvalidRequest,
     KeyInUse,
     KeyReused,
@@ -37,7 +38,7 @@ ALWAYS: Final = (StoreUnreachable,)
 WITH_QUERY: Final = (InvalidRequest,)
 WITH_ROLE: Final = (TokenRequired, TokenInvalid, Forbidden, TooManyRequests)
 WITH_KEY: Final = (KeyReused, KeyInUse, AnswerNotKept)
-WITH_BODY: Final = (InvalidRequest, MalformedBody, UnsupportedMediaType, BodyTooLarge)
+WITH_BODY: Final = (InvalidRequest, MalformedBody, UnsupportedMediaType, BodyTooLarge, BodyTooSlow)
 
 ABOUT_ALL: Final = """The HTTP API of Limpet, a task queue.
 

@@ -13,7 +13,7 @@ from limpet.core.errors import LimpetError
 from limpet.core.records.record import Record
 from limpet.core.text.storable import storable
 from limpet.ops.codes import meaning_of
-from limpet.server.refusal import KeyInUse, MethodNotAllowed
+from limpet.server.refusal import BodyTooSlow, KeyInUse, MethodNotAllowed
 
 MEDIA_TYPE: Final = "application/problem+json"
 KIND: Final = "urn:limpet:error:"  # of a problem's type, before the code
@@ -63,6 +63,8 @@ def _headers(error: LimpetError) -> dict[str, str]:
         return {"www-authenticate": 'Bearer realm="limpet"'}
     if isinstance(error, TooManyRequests | KeyInUse):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    if isinstance(error, BodyTooSlow):
+        return {"connection": "close"}
     if isinstance(error, MethodNotAllowed):
         return {"allow": error.allowed}
     return {}

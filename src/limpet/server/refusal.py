@@ -29,6 +29,12 @@ class BodyTooLarge(UsageError):
     code = "body_too_large"
 
 
+class BodyTooSlow(UsageError):
+    """The body did not come within its time; the connection is closed."""
+
+    code = "body_too_slow"
+
+
 class NoSuchRoute(UsageError):
     """There is nothing at this path."""
 

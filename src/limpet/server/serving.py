@@ -10,10 +10,33 @@ from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from limpet.server.api import Api
 
 GRACE_S: Final = 10  # a backstop: streams and long polls are ended at once, and other answers take less
+HEAD_S: Final = 10.0  # between looks whether a connection has brought a request; the second one closes it
+
+
+class Connection(H11Protocol):
+    """One connection. It is closed when the head of a request does not come: uvicorn would wait for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._await_head()
+
+    def _await_head(self) -> None:
+        self._looking = self.loop.call_later(HEAD_S, self._look, self.cycle)
+
+    def _look(self, last: RequestResponseCycle | None) -> None:
+        if self.cycle is last and (last is None or last.response_complete):
+            self.transport.close()
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._looking.cancel()
+        super().connection_lost(exc)
 
 
 class Serving(uvicorn.Server):
@@ -24,6 +47,7 @@ class Serving(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 api,
+                http=Connection,
                 log_config=None,
                 access_log=False,
                 lifespan="on",
