@@ -48,6 +48,43 @@ async def test_a_record_that_has_not_changed_is_not_sent_again(client: Client, s
     assert (await client.get(path, if_none_match=f'"other", W/{first.headers["etag"]}')).status == 200
 
 
+class TestIfMatch:
+    """A record that another person has changed since it was read is left alone."""
+
+    async def test_a_record_that_has_changed_is_not_changed_again(self, client: Client, store: Store) -> None:
+        (id,) = await put(store, job())
+        path = f"/api/v1/jobs/{id_text(id)}"
+        tag = (await client.get(path)).headers["etag"]
+        refused = await client.post(f"{path}/cancel", {}, if_match='"of another time"')
+        assert (refused.status, refused.problem, tag in refused.json["detail"]) == (412, "record_changed", True)
+        (view,) = await store.get([id])
+        assert view is not None
+        assert view.state.value == "ready"
+        assert (await client.post(f"{path}/cancel", {}, if_match=f'"x", {tag}')).json["done"] == 1
+        assert (await client.post(f"{path}/rerun", {}, if_match=tag)).status == 412
+
+    async def test_it_is_the_record_at_the_path_or_before_the_verb(self, client: Client, store: Store) -> None:
+        await client.ask("PUT", "/api/v1/limits/smtp", {"concurrency": 5})
+        tag = (await client.get("/api/v1/limits/smtp")).headers["etag"]
+        changing = {"concurrency": 6}
+        assert (await client.ask("PUT", "/api/v1/limits/smtp", changing, headers={"if_match": tag})).status == 200
+        assert (await client.ask("PUT", "/api/v1/limits/smtp", changing, headers={"if_match": tag})).status == 412
+        assert (await client.ask("DELETE", "/api/v1/limits/smtp", headers={"if_match": "*"})).status == 200
+
+    async def test_a_route_without_a_record_refuses_the_header(self, client: Client) -> None:
+        answer = await client.post("/api/v1/jobs", {"task": "send"}, if_match="*")
+        assert (answer.status, answer.problem) == (422, "invalid_request")
+
+    async def test_a_request_that_was_done_is_answered_again(self, client: Client, store: Store) -> None:
+        """Its own act has changed the record."""
+        (id,) = await put(store, job())
+        path = f"/api/v1/jobs/{id_text(id)}"
+        headers = {"if_match": (await client.get(path)).headers["etag"], "idempotency_key": "k"}
+        first = await client.post(f"{path}/cancel", {}, **headers)
+        assert (await client.post(f"{path}/cancel", {}, **headers)).raw == first.raw
+        assert first.json["done"] == 1
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [

@@ -9,12 +9,18 @@ import re
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import jsonschema_rs
+import msgspec
 import pytest
 
+from limpet.core.records.explanation import Explanation
+from limpet.core.records.job import JobDetail
+from limpet.core.records.live import JobEvent, LiveEvent
 from limpet.ops import Operator
-from limpet.server.openapi import document
+from limpet.server.examples import LATER_S, OF, SAID, example_of
+from limpet.server.openapi import _item, _structs, document, parts_of
 from limpet.server.route import PREFIX
 from limpet.server.table import ROUTES
 from limpet.stores.base import Store
@@ -36,7 +42,7 @@ generation.max-examples = 12
 
 [checks]
 # Queries, durations and names are texts that may make no sense: 422, but never for their shape (a check of ours).
-positive_data_acceptance.expected-statuses = ["2xx", "304", "401", "403", "404", "409", "413", "422", "429"]
+positive_data_acceptance.expected-statuses = ["2xx", "304", "401", "403", "404", "409", "412", "413", "422", "429"]
 """
 
 
@@ -67,11 +73,37 @@ def test_whatever_the_document_refers_to_is_there() -> None:
 
 
 def test_each_example_is_a_body_that_the_route_takes() -> None:
-    import msgspec
-
     for route in ROUTES:
         if route.example is not None:
             msgspec.convert(route.example, route.body)
+
+
+def test_each_answer_has_an_example_that_its_schema_takes() -> None:
+    whole, seen = document(ROUTES), set()
+    for path, methods in whole["paths"].items():
+        for method, described in methods.items():
+            for status, answer in described["responses"].items():
+                for content in answer.get("content", {}).values():
+                    shown = [each["$ref"].rpartition("/")[2] for each in content.get("examples", {}).values()]
+                    assert shown or "example" in content or path == "/openapi.json", (method, path, status)
+                    for name in shown:
+                        schema = {"components": whole["components"], **content["schema"]}
+                        jsonschema_rs.validate(schema, whole["components"]["examples"][name]["value"])
+                        seen.add(name)
+    assert seen == {*whole["components"]["examples"]}
+
+
+def test_the_examples_are_about_one_job() -> None:
+    shown = example_of(JobDetail)
+    assert (shown["state"], shown["error"], shown["history"][-1]["error"]) == ("dead", "TimeoutError", "TimeoutError")
+    assert example_of(Explanation)["id"] == shown["id"] == example_of(JobEvent)["job"]
+
+
+def test_what_is_said_in_examples_is_said_of_fields_that_there_are() -> None:
+    answered = [part for route in ROUTES for part in parts_of(_item(route)) if part != dict[str, Any]]
+    records = {each.cls.__name__: {*each.cls.__struct_fields__} for each in _structs([*answered, *get_args(LiveEvent)])}
+    assert {*SAID, *LATER_S} - set().union(*records.values()) == set()
+    assert {name: {*said} - records.get(name, set()) for name, said in OF.items() if {*said} - records[name]} == {}
 
 
 def test_the_page_of_routes_is_that_of_the_table() -> None:

@@ -82,6 +82,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "method_not_allowed": Meaning(2, 405, "Method not allowed"),
     "idempotency_key_reused": Meaning(4, 409, "Idempotency key is of another request"),
     "idempotency_key_in_use": Meaning(4, 409, "Request is under way"),
+    "record_changed": Meaning(4, 412, "Record was changed meanwhile"),
     "answer_not_kept": Meaning(4, 409, "Request was done before"),
     # the engine is in trouble
     "store": Meaning(1, 500, "Store failed"),

@@ -20,26 +20,30 @@ def respond(route: Route, answer: Any, request: Request) -> Response:
         return answer
     if answer is None:
         return Response(status_code=204)
-    raw = msgspec.json.encode({route.of: plain(tuple(answer))} if route.of else _shape(answer))
+    raw = msgspec.json.encode({route.of: plain(tuple(answer))}) if route.of else _encoded(answer)
     if not route.etag:
         return Response(raw, status_code=route.status, media_type=JSON)
-    tag = etag_of(raw)
+    tag = _tag(raw)
     headers = {"etag": tag, "cache-control": "no-cache"}
-    if _names(request.headers.get("if-none-match", ""), tag):
+    if names(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
     return Response(raw, status_code=route.status, media_type=JSON, headers=headers)
 
 
-def _shape(answer: Any) -> Any:
-    return answer.to_dict() if isinstance(answer, Record) else answer
+def tag_of(answer: Any) -> str:
+    """The tag of what a handler answers: the same bytes, the same tag, whichever server sends them."""
+    return _tag(_encoded(answer))
 
 
-def etag_of(raw: bytes) -> str:
-    """The tag of a representation: the same bytes, the same tag, whichever server sends them."""
-    return f'"{sha256(raw).hexdigest()[:32]}"'
-
-
-def _names(header: str, tag: str) -> bool:
-    """Whether If-None-Match names the tag."""
+def names(header: str, tag: str) -> bool:
+    """Whether If-Match or If-None-Match names the tag."""
     given = [each.strip().removeprefix("W/") for each in header.split(",")]
     return tag in given or "*" in given
+
+
+def _encoded(answer: Any) -> bytes:
+    return msgspec.json.encode(answer.to_dict() if isinstance(answer, Record) else answer)
+
+
+def _tag(raw: bytes) -> str:
+    return f'"{sha256(raw).hexdigest()[:32]}"'

@@ -19,8 +19,11 @@ from limpet.server.call import Call
 from limpet.server.caller import Caller
 from limpet.server.decode import body_of, query_of, raw_body
 from limpet.server.once import HEADER, once
+from limpet.server.precondition import HEADER as IF_MATCH
+from limpet.server.precondition import only_if, record_of
 from limpet.server.refusal import MethodNotAllowed
 from limpet.server.route import Method, Route
+from limpet.server.table import ROUTES
 
 if TYPE_CHECKING:
     from limpet.server.api import Api
@@ -74,6 +77,8 @@ class Endpoint:
             barred=partial(api.admission.barred, caller),
             feed=api.feed,
         )
+        if IF_MATCH in request.headers and route.method != "GET":
+            route = only_if(route, record_of(route, ROUTES), request.headers[IF_MATCH])
         if route.method == "POST" and HEADER in request.headers:
             return await once(api.idempotency, route, call, raw)
         return respond(route, await route.handler(call), request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, UnionType
@@ -13,11 +14,14 @@ from msgspec import inspect
 from limpet.core.access.refusal import Forbidden, TokenInvalid, TokenRequired, TooManyRequests
 from limpet.core.access.role import ABOUT, ROLES
 from limpet.core.errors import LimpetError, StoreUnreachable
+from limpet.core.records.live import LiveEvent
 from limpet.core.records.record import Record
 from limpet.core.version import VERSION
 from limpet.ops.codes import MEANINGS, Meaning
 from limpet.ops.idempotency import KEY_CHARS
+from limpet.server.examples import example_of
 from limpet.server.links import links_of
+from limpet.server.precondition import record_of
 from limpet.server.problem import KIND, MEDIA_TYPE, Problem
 from limpet.server.refusal import (
     AnswerNotKept,
@@ -27,6 +31,7 @@ from limpet.server.refusal import (
     KeyInUse,
     KeyReused,
     MalformedBody,
+    RecordChanged,
     UnsupportedMediaType,
 )
 from limpet.server.route import Route
@@ -38,6 +43,7 @@ ALWAYS: Final = (StoreUnreachable,)
 WITH_QUERY: Final = (InvalidRequest,)
 WITH_ROLE: Final = (TokenRequired, TokenInvalid, Forbidden, TooManyRequests)
 WITH_KEY: Final = (KeyReused, KeyInUse, AnswerNotKept)
+WITH_TAG: Final = (RecordChanged,)
 WITH_BODY: Final = (InvalidRequest, MalformedBody, UnsupportedMediaType, BodyTooLarge, BodyTooSlow)
 
 ABOUT_ALL: Final = """The HTTP API of Limpet, a task queue.
@@ -163,8 +169,8 @@ def _operation(route: Route, types: Types, routes: Sequence[Route]) -> dict[str,
         "operationId": f"{route.noun}_{route.handler.__name__}",
         "tags": [route.noun.partition("_")[0]],
         "summary": route.summary,
-        "parameters": [*_path_parameters(route), *_query_parameters(route, types), *_headers(route)],
-        "responses": _responses(route, types),
+        "parameters": [*_path_parameters(route), *_query_parameters(route, types), *_headers(route, routes)],
+        "responses": _responses(route, types, routes),
         "security": [] if route.role is None else [{"token": []}],
     }
     if route.role is not None:
@@ -209,12 +215,16 @@ def _query_parameters(route: Route, types: Types) -> list[dict[str, Any]]:
     return found
 
 
-def _headers(route: Route) -> list[dict[str, Any]]:
-    if route.method != "POST":
-        return []
-    words = "A key of your choice: the same request again within 24 hours is answered as the first time."
-    shape = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS, "pattern": "^[ -~]+$"}
-    return [{"name": "Idempotency-Key", "in": "header", "description": words, "required": False, "schema": shape}]
+def _headers(route: Route, routes: Sequence[Route]) -> list[dict[str, Any]]:
+    found = []
+    if route.method == "POST":
+        words = "A key of your choice: the same request again within 24 hours is answered as the first time."
+        shape = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS, "pattern": "^[ -~]+$"}
+        found.append({"name": "Idempotency-Key", "description": words, "schema": shape})
+    if record := record_of(route, routes):
+        words = f"The ETag of GET {record.full_path}: a record that has changed meanwhile is refused."
+        found.append({"name": "If-Match", "description": words, "schema": {"type": "string"}})
+    return [{**each, "in": "header", "required": False} for each in found]
 
 
 def _without_null(shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,13 +238,14 @@ def _without_null(shape: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _responses(route: Route, types: Types) -> dict[str, Any]:
+def _responses(route: Route, types: Types, routes: Sequence[Route]) -> dict[str, Any]:
     found: dict[str, Any] = {str(route.status): _success(route, types)}
     if route.etag:
         found["304"] = {"description": "It has not changed since the ETag in If-None-Match."}
     errors = [*ALWAYS, *WITH_QUERY, *(WITH_ROLE if route.role is not None else ()), *route.errors]
     errors += WITH_BODY if route.body is not NoneType else ()
     errors += WITH_KEY if route.method == "POST" else ()
+    errors += WITH_TAG if record_of(route, routes) else ()
     by_status: dict[int, list[type[LimpetError]]] = {}
     for error in dict.fromkeys(errors):
         by_status.setdefault(MEANINGS[error.code].status, []).append(error)
@@ -246,12 +257,14 @@ def _responses(route: Route, types: Types) -> dict[str, Any]:
 
 def _success(route: Route, types: Types) -> dict[str, Any]:
     if route.stream:
-        return {"description": route.summary, "content": {route.stream: {"schema": {"type": "string"}}}}
+        content = {"schema": {"type": "string"}, "example": "".join(map(_frame, get_args(LiveEvent)))}
+        return {"description": route.summary, "content": {route.stream: content}}
     schema = types.of(_item(route))
     if route.of:
         properties = {route.of: {"type": "array", "items": schema}}
         schema = {"type": "object", "properties": properties, "required": [route.of]}
-    answer: dict[str, Any] = {"description": route.summary, "content": {JSON: {"schema": schema}}}
+    shown = {name: {"$ref": f"#/components/examples/{name}"} for name in _answers(route)}
+    answer: dict[str, Any] = {"description": route.summary, "content": {JSON: {"schema": schema, "examples": shown}}}
     if route.etag:
         answer["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "For If-None-Match."}}
     return answer
@@ -265,12 +278,27 @@ def _problem(codes: Sequence[tuple[str, Meaning]]) -> dict[str, Any]:
     return {"description": "; ".join(meaning.title for _, meaning in codes), "content": {MEDIA_TYPE: content}}
 
 
+def _answers(route: Route) -> dict[str, Any]:
+    """An example of each record that the route may answer, by a name that no other shape has."""
+    if route.stream:
+        return {}
+    found = {each.__name__: example_of(each) for each in parts_of(_item(route)) if _is_struct(each)}
+    return {f"{route.of}_{name}": {route.of: [shown]} for name, shown in found.items()} if route.of else found
+
+
+def _frame(kind: type[LiveEvent]) -> str:
+    """One message of the stream."""
+    shown = example_of(kind)
+    return f"id: {shown['id']}\nevent: {shown['type']}\ndata: {json.dumps(shown)}\n\n"
+
+
 def _examples(routes: Sequence[Route]) -> dict[str, Any]:
-    """A problem document of each code that a route may answer."""
-    errors: list[type[LimpetError]] = [*ALWAYS, *WITH_QUERY, *WITH_ROLE, *WITH_BODY, *WITH_KEY]
+    """An answer of each shape, and a problem document of each code that a route may answer."""
+    answers = {name: {"value": value} for route in routes for name, value in _answers(route).items()}
+    errors: list[type[LimpetError]] = [*ALWAYS, *WITH_QUERY, *WITH_ROLE, *WITH_BODY, *WITH_KEY, *WITH_TAG]
     errors += [error for route in routes for error in route.errors]
     codes = sorted({"limpet", *(error.code for error in errors)})
-    return {code: {"value": _example(code, MEANINGS[code])} for code in codes}
+    return {**answers, **{code: {"value": _example(code, MEANINGS[code])} for code in codes}}
 
 
 def _example(code: str, meaning: Meaning) -> dict[str, Any]:

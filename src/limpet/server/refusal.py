@@ -67,6 +67,12 @@ class KeyInUse(UsageError):
         self.retry_after_s = retry_after_s
 
 
+class RecordChanged(UsageError):
+    """The record is not as If-Match says; nothing was changed."""
+
+    code = "record_changed"
+
+
 class AnswerNotKept(UsageError):
     """The request with this Idempotency-Key was done; its answer was too long to be kept."""
 
