@@ -32,6 +32,8 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.core.text.duration import Duration, to_ms
 from limpet.core.text.foreign_words import APP, answers
 from limpet.ops import EventStream, Flows, Operator
+from limpet.ops.alert_runner import AlertRunner
+from limpet.ops.alerts import publish_rules
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.current import current
 from limpet.runtime.includes import Includes
@@ -272,14 +274,16 @@ class Limpet(Declaring, Asking):
         return await Worker(plan).run(stop, until_empty)
 
     async def publish(self) -> int:
-        """Write what tasks, schedules and queues declare into the store, for programs without this code.
+        """Write what tasks, schedules, queues and [alerts] declare into the store, for programs without this code.
 
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
         self._includes.load()
         registry = self._registry
-        changed = await registry.publish(self.store, self._settings.file.retention.of_queues())
+        file = self._settings.file
+        changed = await registry.publish(self.store, file.retention.of_queues())
+        await publish_rules(self.store, file.alerts)
         if registry.schedules:
             timetable = Timetable(self.store, tuple(registry.schedules.values()), registry.specs)
             await timetable.declare(await self.store.now(), lives=False)
@@ -296,7 +300,14 @@ class Limpet(Declaring, Asking):
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
             code_version=self._code_version or os.environ.get("LIMPET_CODE_VERSION", ""),
+            companions=(self._look_for_alerts,),
         )
+
+    async def _look_for_alerts(self, store: Store) -> None:
+        """What each worker does beside its jobs."""
+        table = self._settings.file.alerts
+        receivers = {} if table is None else table.receivers(os.environ)
+        await AlertRunner(store, receivers, self.namespace).live()
 
     if not TYPE_CHECKING:
         __getattr__ = answers("a Limpet app", APP)

@@ -1,5 +1,6 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
+from limpet.core.records.alert import AlertRecord, AlertRuleRecord, AlertTest, SilenceRecord
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.claim import ClaimRecord, FailureRecord
@@ -63,6 +64,9 @@ from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
 from limpet.core.records.worker import WorkerRecord
 
 __all__ = [
+    "AlertRecord",
+    "AlertRuleRecord",
+    "AlertTest",
     "ApprovalPage",
     "ApprovalRecord",
     "AttemptRecord",
@@ -123,6 +127,7 @@ __all__ = [
     "ScheduleDetail",
     "ScheduleRecord",
     "SignalRecord",
+    "SilenceRecord",
     "StatsRecord",
     "StepRecord",
     "TaskDetail",

@@ -457,7 +457,7 @@ async def test_the_doctor_names_what_does_not_run(stage: Stage, schedules: Sched
     found = await findings()
     assert set(found) == {"schedule_absent", "schedule_unreadable", "schedule_versions", "schedule_overdue"}
     assert found["schedule_absent"].fix == "limpet schedules remove dropped"
-    assert found["schedule_overdue"].text == "schedule mine should have fired 1h ago, and did not"
+    assert found["schedule_overdue"].text == "schedule mine should have fired 2h ago, and did not"
     for name in ("odd", "dropped"):
         await schedules.remove(name)
     await stage.store.leave("w2")

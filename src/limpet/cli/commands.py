@@ -23,7 +23,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "stats": "Show counters that sum up.",
         "events, audit": "What happens, live too; who did what, and why.",
         "classify": "Say what an error means for its job, and why.",
-        "doctor": "Say what is wrong, or could be.",
+        "doctor, alerts": "Say what is wrong, or could be; what fires.",
     },
     "Correct": {
         "cancel": "Cancel jobs by id or query.",
@@ -70,6 +70,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "gates": ("limits", "breakers"),
     "schedules": ("schedules",),
     "hooks": ("hooks",),
+    "alerts": ("alerts",),
     "setup": ("migrate", "config", "completion"),
     "tokens": ("tokens",),
     "redaction": ("redaction",),

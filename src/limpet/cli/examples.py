@@ -13,6 +13,16 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
         """limpet enqueue mail.send '{"to": "a@b.c"}' --app shop:app --wait 30""",
         """limpet enqueue mail.send '{"to": "a@b.c"}' --priority high --unique welcome:42 --delay 5m""",
     ),
+    "alerts": ("limpet alerts", "limpet alerts silence dead_letters:mail --for 2h --reason 'we know'"),
+    "alerts list": ("limpet alerts --open", "limpet alerts list --json"),
+    "alerts rules": ("limpet alerts rules", "limpet alerts rules --json"),
+    "alerts silences": ("limpet alerts silences", "limpet alerts silences --json"),
+    "alerts silence": (
+        "limpet alerts silence oldest_ready --for 30m --reason 'a backfill runs'",
+        "limpet alerts silence 'breaker_open:webhook:*' --for 1d --json",
+    ),
+    "alerts unsilence": ("limpet alerts unsilence oldest_ready", "limpet alerts unsilence oldest_ready --json"),
+    "alerts test": ("limpet alerts test", "limpet alerts test pager --wait 60 --json"),
     "hooks": ("limpet hooks", "limpet hooks remove hook:shop.alert"),
     "hooks list": ("limpet hooks", "limpet hooks list --jsonl"),
     "hooks remove": (

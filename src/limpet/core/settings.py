@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.access.role import ROLES
+from limpet.core.alerts.settings import AlertsTable, refuse_unknown_alerts
 from limpet.core.errors import InvalidOption
 from limpet.core.jobs.retention import keep_of
 from limpet.core.jobs.state import State
 from limpet.core.limits.rate import checked_ceiling, parse_rate
-from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean, refuse_unknown
 
 DEFAULT_URL: Final = "sqlite:///limpet.db"
 DEFAULT_NAMESPACE: Final = "default"
@@ -110,6 +111,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     worker: WorkerTable = WorkerTable()
     server: ServerTable = ServerTable()
     retention: RetentionTable = RetentionTable()
+    alerts: AlertsTable | None = None  # None: this file says nothing of alerts, and changes nothing that is stored
 
 
 class Setting(Struct, frozen=True):
@@ -126,10 +128,13 @@ def parse_settings(table: Mapping[str, object], where: str) -> FileSettings:
         inner = table.get(name)
         if isinstance(inner, Mapping):
             refuse_unknown(inner, kind.__struct_fields__, f"{where} [{name}]")
+    refuse_unknown_alerts(table.get("alerts"), f"{where} [alerts]")
     try:
         found = msgspec.convert(table, FileSettings)
         found.retention.of_queues()  # raises, naming what makes no sense
         found.server.checked(f"{where} [server]")
+        if found.alerts is not None:
+            found.alerts.checked(f"{where} [alerts]")
         return found
     except msgspec.ValidationError as error:
         raise InvalidOption(f"{where}: {error}", fix="see the configuration page of the docs for each key") from error
@@ -140,14 +145,6 @@ def namespace_of(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", name):
         raise InvalidOption(f"{name!r} is not a namespace", fix="use 1-48 letters, digits, '_', '-' or '.'")
     return name
-
-
-def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raise for the first unknown key: a typo must not be a setting that silently does nothing."""
-    allowed = list(known)
-    for key in given:
-        if key not in allowed:
-            raise InvalidOption(f"{where}: unknown key {key!r}", fix=did_you_mean(key, allowed))
 
 
 def first_of(candidates: Iterable[tuple[str | None, str]], default: str) -> Setting:

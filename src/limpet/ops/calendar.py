@@ -153,14 +153,23 @@ class Calendar:
             return Finding("warning", "schedule_ahead", f"schedule {view.name}: {view.note}", view.fix or "")
         if view.state == "on" and self.tickers and not self._is_served(view.task):
             return Finding("warning", "schedule_unserved", f"schedule {view.name}: {view.note}", view.fix or "")
-        if view.state == "on" and isinstance(schedule, Schedule):
-            due = schedule.plan(self.mark(view.name), self.now_ms - ON_TIME_MS).decided_at_ms
-            if due is not None:
-                late = text_of_ms(self.now_ms - due)
-                text = f"schedule {view.name} should have fired {late} ago, and did not"
+        if isinstance(schedule, Schedule):
+            late_ms = self.late_ms(schedule)
+            if late_ms is not None:
+                text = f"schedule {view.name} should have fired {text_of_ms(late_ms)} ago, and did not"
                 fix = "look for 'tick refused' in the workers' logs" if self.tickers else view.fix or ""
                 return Finding("warning", "schedule_overdue", text, fix)
         return None
+
+    def late_ms(self, schedule: Schedule) -> int | None:
+        """How long ago the first tick was due that should have been decided by now; None: none is late."""
+        if self._standing(schedule)[0] != "on":
+            return None
+        mark = self.mark(schedule.name)
+        if schedule.plan(mark, self.now_ms - ON_TIME_MS).decided_at_ms is None:
+            return None
+        first = next(schedule.rule.iterate(max(mark or 0, schedule.since_at_ms)), self.now_ms)
+        return self.now_ms - first
 
     def _standing(self, schedule: Schedule) -> tuple[ScheduleState, str, str]:
         if schedule.paused:

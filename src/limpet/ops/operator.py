@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from limpet.core.records.log import FindingRecord, RepairReport
 from limpet.core.text.storable import checked_text
+from limpet.ops.alerts import Alerts
 from limpet.ops.bulk import Decision
 from limpet.ops.desk import Desk
 from limpet.ops.doctor import doctor
@@ -40,6 +41,7 @@ class Operator(JobCorrections, RuleCorrections):
         self.desk = Desk(store, self.actor, clock)
         self.redaction = Redactions(store, self.actor, clock)
         self.operations = Operations(store, self.actor, clock)
+        self.alerts = Alerts(store, self.actor, clock)
 
     async def doctor(self) -> list[FindingRecord]:
         """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""

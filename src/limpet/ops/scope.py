@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NoReturn
 from msgspec.structs import replace
 
 from limpet.core.access.refusal import OutOfScope
+from limpet.core.alerts import rule
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import UnknownParent
 from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst, rank_key
@@ -40,6 +41,7 @@ from limpet.ops.declared import declared_tasks
 from limpet.ops.scope_records import (
     QUEUE_OF,
     TICKS,
+    alerts_of,
     facts_of,
     queue_in,
     queue_of,
@@ -339,6 +341,8 @@ class ScopedStore:
         if kind in (schedule.KIND, MARK) or kind.startswith(TICKS):
             queues = await queues_of_schedules(self._store)
             return [each for each in found if queues.get(schedule_of(kind, each.name) or "") in self._queues]
+        if kind == rule.KIND:
+            return alerts_of(found, self._queues)
         about = QUEUE_OF.get(kind)
         return [] if about is None else [each for each in found if about(each) in self._queues]
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from limpet.core.alerts.book import read_book
+from limpet.core.alerts.rule import read_rules
 from limpet.core.endings import review
 from limpet.core.jobs import retention
 from limpet.core.jobs.view import Control, Entry
@@ -48,6 +51,22 @@ QUEUE_OF: Final[Mapping[str, Callable[[Control], str | None]]] = {
     retention.DECLARED: lambda control: control.name,
     weights.KIND: lambda control: queue_in(control.name),
 }
+
+
+def alerts_of(controls: list[Control], queues: frozenset[str]) -> list[Control]:
+    """The book with the alerts of these queues alone, and the rules without what they say of others."""
+    book = replace(read_book(controls).book, notices=(), silences=(), samples=(), leader="")
+    book = replace(book, alerts=tuple(alert for alert in book.alerts if alert.queue in queues))
+    rules = read_rules(controls)
+    mine = [
+        replace(
+            rule,
+            each={name: number for name, number in rule.each.items() if rule.subject == "queue" and name in queues},
+            ignore=tuple(name for name in rule.ignore if rule.subject == "queue" and name in queues),
+        )
+        for rule in rules.rules
+    ]
+    return [book.control(), replace(rules, rules=tuple(mine), webhooks=()).control()]
 
 
 def queue_in(key: str) -> str | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from limpet.core.alerts.conditions import Rate
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.minute import Minute
 from limpet.core.jobs.state import State
@@ -62,6 +63,28 @@ async def task(store: Store, name: str) -> TaskDetail:
 async def last_minute(store: Store) -> MinuteRecord:
     """All tasks together."""
     return MinuteRecord.of(_minutes(await store.sessions()))
+
+
+def rates(sessions: Iterable[SessionView], queues: Mapping[str, str]) -> list[Rate]:
+    """How the attempts of each task ended lately, for alerts: by what live workers say of the last minute.
+
+    `queues` has the queue of tasks whose jobs are in one queue.
+    """
+    found = {name: MinuteRecord.of(minutes, [name]) for minutes in [_minutes(sessions)] for name in _named(minutes)}
+    return [
+        Rate(
+            name,
+            queues.get(name),
+            sum(minute.ended.get(outcome, 0) for outcome in ("succeeded", "retried", "dead")),
+            minute.failed_share,
+            None if minute.run_p95_s is None else minute.run_p95_s * 1000,
+        )
+        for name, minute in sorted(found.items())
+    ]
+
+
+def _named(minutes: Iterable[Minute]) -> set[str]:
+    return {name for minute in minutes for name in minute.tasks}
 
 
 def _today(declared: dict[str, Declaration], name: str) -> str:

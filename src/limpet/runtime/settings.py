@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable[object]]
 Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
 
+Companion = Callable[[Store], Coroutine[Any, Any, None]]  # runs until it is cancelled; it must not fail
+
 Ending = Literal["stopped", "empty", "recycled"]
 # Why a process asks to be replaced: a handler was given up and may still run; no memory, files or threads are left; it
 # has run as many jobs as it may.
@@ -135,6 +137,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     classifiers: Sequence[Classifier] = ()
     schedules: Sequence[Schedule] = ()  # those that the code declares
     code_version: str = ""  # of the code, for people; "": made of the signatures
+    companions: Sequence[Companion] = ()  # what runs beside the jobs in each process that claims
 
     def signatures(self) -> dict[str, str]:
         """The signature of each task, by all its names."""

@@ -19,6 +19,7 @@ from limpet.runtime.audit import Audit
 from limpet.runtime.background import background
 from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.blocked_loop import LoopWatch
+from limpet.runtime.companion import CompanionPart
 from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.executor import Executor
 from limpet.runtime.fence import Fence
@@ -98,6 +99,7 @@ class WorkerRun:
         self._janitor = Janitor(self._store, plan.settings, plan.rng, self._referral, self._check_memory)
         # A supervisor follows the event log once for all its children.
         self._tailer = self._follow_events() if plan.roster is None else None
+        self._companions = [CompanionPart(each, plan.store) for each in plan.parts.companions]
         self._ticker = Ticker(
             self._store, plan.parts.schedules, plan.parts.tasks, plan.rng, look_ms=plan.settings.look_ms
         )
@@ -198,7 +200,8 @@ class WorkerRun:
                 await self._executor.start(self._part_failed, pipe)
                 if self._tailer is not None:
                     await self._tailer.start(self._part_failed)
-                for part in (self._janitor, self._ticker, self._bypass, self._listener, self._fetcher):
+                parts = (self._janitor, self._ticker, *self._companions, self._bypass, self._listener, self._fetcher)
+                for part in parts:
                     await part.start(self._part_failed)
                 worker_log(
                     logging.INFO, "worker started", session=plan.session, queues=",".join(plan.serves.queues or ())
@@ -335,7 +338,7 @@ class WorkerRun:
     async def _wind_down(self) -> None:
         if self._plan.roster is not None:
             self._plan.roster.end_begins()
-        for part in (self._ticker, self._fetcher, self._bypass, self._listener):
+        for part in (self._ticker, *self._companions, self._fetcher, self._bypass, self._listener):
             await part.stop()
         self._settle_queue.release(self.local_queue.clear())
         grace_s = self._grace_s()

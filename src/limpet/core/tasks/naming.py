@@ -86,3 +86,11 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
         return f"did you mean {close!r}?"
     more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
     return f"known: {', '.join(sorted(known)[:_NAMED])}{more}" if known else "there are none"
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise for the first unknown key: a typo must not be a setting that silently does nothing."""
+    allowed = list(known)
+    for key in given:
+        if key not in allowed:
+            raise InvalidOption(f"{where}: unknown key {key!r}", fix=did_you_mean(key, allowed))

@@ -40,8 +40,8 @@ def facts_of(entry: Entry) -> dict[str, Any]:
 
 
 def is_alarming(entry: Entry) -> bool:
-    """Whether a person should look: money runs out, a breaker opened, or a cause of dead jobs was escalated."""
-    return entry.kind.startswith("budget.") or entry.kind in ("breaker.opened", "cause.escalated")
+    """Whether a person should look: money runs out, a breaker opened, a cause was escalated, an alert fires."""
+    return entry.kind.startswith("budget.") or entry.kind in ("breaker.opened", "cause.escalated", "alert.firing")
 
 
 def event_text(entry: Entry) -> str:
@@ -61,6 +61,8 @@ def event_text(entry: Entry) -> str:
             f"{entry.actor} escalated {facts.error or facts.cause} of {facts.task} in {facts.queue} ({jobs}) "
             f"to {facts.assignee}{why}"
         )
+    if entry.kind in ("alert.firing", "alert.resolved"):
+        return f"alert {facts.key} {'fires' if entry.kind == 'alert.firing' else 'has resolved'}: {facts.text}"
     kind, _, name = facts.gate.partition(":")
     unit, period, base = base_of(name)
     until = "it is reset" if facts.until_ms >= FOREVER_MS else iso(facts.until_ms)
@@ -108,4 +110,6 @@ class _Facts(msgspec.Struct):
     task: str = ""
     queue: str = ""
     jobs: int = 0
+    key: str = ""
+    text: str = ""
     assignee: str = ""

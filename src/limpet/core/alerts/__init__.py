@@ -1,0 +1,1 @@
+"""Decides which conditions are alerts, when they fire and resolve, and what is told of them."""
