@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.alerts.rule import AlertRules, WebhookRef
+from limpet.core.alerts.rule import DEFAULTS, AlertRules, WebhookRef
 from limpet.ops.alert_look import AlertLook
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
@@ -15,9 +15,13 @@ from tests.servers.receiver import receiver
 
 
 async def fires(store: Store) -> None:
-    await store.put_control(AlertRules(webhooks=(WebhookRef("pager"),)).control())
+    await store.put_control(AlertRules((DEFAULTS["dead_letters"],), (WebhookRef("pager"),)).control())
     await kill(store, job())
     await AlertLook(store, "a").look()
+
+
+async def published(store: Store) -> None:
+    await store.put_control(AlertRules(webhooks=(WebhookRef("pager"),)).control())
 
 
 async def opened(store: Store) -> None:
@@ -44,7 +48,7 @@ def test_alerts_are_listed_and_silenced(cli: Cli) -> None:
 
 
 def test_rules_are_listed_with_those_that_hear_of_them(cli: Cli) -> None:
-    cli.seed(fires)
+    cli.seed(published)
     lines = {line.split()[0]: line.split() for line in cli("alerts", "rules").out.splitlines()}
     assert lines["dead_letters"] == ["dead_letters", "from", "1", "on", "0ms", "1m", "pager"]
     assert lines["no_worker"] == ["no_worker", "for", "each", "task", "1m", "1m", "pager"]

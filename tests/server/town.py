@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from limpet import Breaker, Every, Limit, Limpet
+from limpet.core.alerts.rule import DEFAULTS, AlertRules
 from limpet.core.endings.transition import Bury, Failure
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.ops import Operator, Schedules
+from limpet.ops.alert_look import AlertLook
 from limpet.ops.limits import LimitChange
 from limpet.records import JobRecord
 from limpet.stores.base import Store
@@ -58,7 +62,10 @@ async def town(store: Store) -> tuple[Half, Half]:
     """What is there of `mail`, and what of the other queue."""
     app = declared(store)
     await app.publish()
+    oldest = replace(DEFAULTS["oldest_ready"], each=dict.fromkeys(QUEUES, 3_600_000.0))
+    await store.put_control(AlertRules((DEFAULTS["dead_letters"], oldest)).control())
     halves = [await _half(store, app, queue) for queue in QUEUES]
+    await AlertLook(store, "town").look()
     return halves[0], halves[1]
 
 
@@ -84,6 +91,7 @@ async def _half(store: Store, app: Limpet, queue: str) -> Half:
     await operator.set_retention(queue, {"succeeded": "1h"})
     schedules = Schedules(store, f"{word}.person", handle=lambda answer, task: answer)
     await schedules.add(Every("2h"), f"{word}.task", name=f"{word}.second", reason=f"{word}.reason")
+    await operator.alerts.silence(f"dead_letters:{queue}", reason=f"{word}.reason")
     await operator.cancel([handle.id], reason=f"{word}.reason")
     operations = {}
     for verb in ("pause", "resume", "cancel"):
@@ -106,6 +114,7 @@ def path_of(path: str, half: Half, word: str) -> str:
     names = {
         "/flows/{id}": half.flow,
         "/dead/causes/{cause}": f"cause-{word}",
+        "/alerts/silences/{pattern}": f"dead_letters:{word}" if word == "mail" else f"dead_letters:{SECRET}.queue",
         "/queues/{name}": word if word == "mail" else f"{SECRET}.queue",
         "/weights/{name}": "queue:mail" if word == "mail" else f"queue:{SECRET}.queue",
         "/retention/{queue}": "mail" if word == "mail" else f"{SECRET}.queue",

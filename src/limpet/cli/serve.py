@@ -151,7 +151,8 @@ async def _serve(
             life.listens = True
             _banner(terminal, app, settings, place_on(listener), local=local)
 
-        await Serving(api_of(app, settings=settings, local=local), life.stop, ready).run_on(listener)
+        api = api_of(app, settings=settings, alerts=terminal.config.file.alerts, local=local)
+        await Serving(api, life.stop, ready).run_on(listener)
 
 
 async def _refuse_open(app: Limpet, host: str) -> None:

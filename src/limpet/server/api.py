@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
@@ -16,9 +17,12 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from limpet.config import load_config
+from limpet.core.alerts.settings import AlertsTable
 from limpet.core.endings.failure import traceback_of
 from limpet.core.errors import LimpetError, StoreError
-from limpet.core.settings import ServerTable
+from limpet.core.settings import FileSettings, ServerTable
+from limpet.ops.alert_runner import AlertRunner
+from limpet.ops.alerts import publish_rules
 from limpet.ops.feed import Feed
 from limpet.ops.idempotency import Idempotency
 from limpet.ops.operation_runner import OperationRunner
@@ -57,11 +61,19 @@ class Api:
     """
 
     def __init__(
-        self, app: Limpet, *, auth: Auth | None = None, settings: ServerTable | None = None, local: bool = False
+        self,
+        app: Limpet,
+        *,
+        auth: Auth | None = None,
+        settings: ServerTable | None = None,
+        alerts: AlertsTable | None = None,
+        local: bool = False,
     ) -> None:
         self.app = app
         self.closing = asyncio.Event()  # set when the server ends: streams and long polls end then
-        self.settings = load_config().file.server if settings is None else settings
+        file = load_config().file if settings is None else FileSettings(server=settings)
+        self.settings = file.server
+        self._alerts_said = file.alerts if alerts is None else alerts
         self.tokens = KnownTokens(app.store)
         self.admission = Admission(self.settings, self.tokens, app.namespace, auth=auth, local=local)
         self.refused = Refused(app.store)
@@ -70,6 +82,7 @@ class Api:
         self.lending = Lending(app.store, self.places)
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
+        self.alerts: AlertRunner | None = None
         self._started = False
         self._starting = asyncio.Lock()
         self._router = Router(
@@ -81,14 +94,23 @@ class Api:
     # -- its life
 
     async def start(self) -> None:
-        """Open the store, and run the operations that wait there. Idempotent; the first request does it, too."""
+        """Open the store, run operations, look for alerts. Idempotent; the first request does it, too."""
         async with self._starting:
             if not self._started:
                 self.closing.clear()
                 await self.app.store.open()
                 self.operations = OperationRunner(self.app.store)
                 self.operations.start()
+                self.alerts = await self._alert_runner()
+                self.alerts.start()
                 self._started = True
+
+    async def _alert_runner(self) -> AlertRunner:
+        """What looks for alerts here: so "no worker" gets out, and that the store is away."""
+        store, said = self.app.store, self._alerts_said
+        await publish_rules(store, said)
+        receivers = {} if said is None else said.receivers(os.environ)
+        return AlertRunner(store, receivers, self.app.namespace, tells_away=True)
 
     def end_streams(self) -> None:
         """End streams and long polls: a server calls it before it waits for its open answers."""
@@ -102,6 +124,8 @@ class Api:
         await self.lending.close()
         if self.operations is not None:
             await self.operations.stop()
+        if self.alerts is not None:
+            await self.alerts.stop()
         await self.refused.close()
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ from typing import Final
 
 from limpet.server.route import Route
 from limpet.server.routes import (
+    alerts,
     approvals,
     control,
     dead,
@@ -46,6 +47,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *flows_act.ROUTES,
     *tasks.ROUTES,
     *approvals.ROUTES,
+    *alerts.ROUTES,
     *stats.ROUTES,
     *events.ROUTES,
     *tokens.ROUTES,
