@@ -62,6 +62,7 @@ from limpet.ops.codes import http_status
 from limpet.runtime.context import JobContext, current_job
 from limpet.runtime.log_fields import JobFilter, job_fields
 from limpet.runtime.settings import WorkReport
+from limpet.runtime.step import RunningStep
 
 __all__ = [
     "AmbiguousId",
@@ -116,6 +117,7 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "RunningStep",
     "SchemaOutdated",
     "Secret",
     "Snooze",

@@ -49,6 +49,7 @@ from limpet.runtime.settings import (
     WorkerSettings,
     WorkReport,
 )
+from limpet.runtime.step import StepMiddleware
 from limpet.runtime.timetable import Timetable
 from limpet.runtime.worker import Worker
 from limpet.stores.base import Store
@@ -111,6 +112,7 @@ class Limpet(Declaring, Asking):
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
+        self._step_middleware: list[StepMiddleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
         self._streams: WeakSet[EventStream] = WeakSet()
         self._includes = Includes(self, include)
@@ -297,6 +299,7 @@ class Limpet(Declaring, Asking):
             resources=tuple(self._resources),
             hooks=tuple(self._hooks),
             middleware=tuple(self._middleware),
+            step_middleware=tuple(self._step_middleware),
             classifiers=self._classifiers,
             schedules=tuple(self._registry.schedules.values()),
             code_version=self._code_version or os.environ.get("LIMPET_CODE_VERSION", ""),

@@ -18,6 +18,7 @@ from limpet.core.schedules.when import When
 from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
 from limpet.core.tasks.task import TaskOptions
 from limpet.runtime.settings import Middleware, Resource
+from limpet.runtime.step import StepMiddleware
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +35,7 @@ class Declaring:
     _resources: list[Resource]
     _hooks: list[Resource]
     _middleware: list[Middleware]
+    _step_middleware: list[StepMiddleware]
 
     # An async function is a function too, so the first two overloads overlap; the more exact one comes first.
     @overload
@@ -157,6 +159,21 @@ class Declaring:
         """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
         refuse_misfit(fn, 2, takes="a JobContext and run", shape="async def fn(job: JobContext, run)")
         self._middleware.append(fn)
+        return fn
+
+    def step_middleware(self, fn: StepMiddleware) -> StepMiddleware:
+        """Wrap the function of every durable step in `async def fn(step, run)`, which awaits `run()`.
+
+        It is called for each try of a step that runs, not for one that is remembered; `step.job` is the running job.
+
+        >>> app = Limpet("sqlite://")
+        >>> @app.step_middleware
+        ... async def tell(step: RunningStep, run: Callable[[], Awaitable[object]]) -> object:
+        ...     print(f"{step.job.task} runs step {step.name}")
+        ...     return await run()
+        """
+        refuse_misfit(fn, 2, takes="a RunningStep and run", shape="async def fn(step: RunningStep, run)")
+        self._step_middleware.append(fn)
         return fn
 
     def enqueue_middleware(self, fn: EnqueueMiddleware) -> EnqueueMiddleware:

@@ -13,7 +13,7 @@ from limpet.core.limits.spending import Bill
 from limpet.core.redaction.secrets import Secrets
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.context import JobChannel, JobContext
-from limpet.runtime.step import Calls
+from limpet.runtime.step import Calls, StepMiddleware
 from limpet.runtime.steps import Steps
 
 # Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown, and
@@ -71,6 +71,7 @@ class Attempt:
         "spec",
         "spent",
         "started_at_s",
+        "step_middleware",
         "steps",
         "stopper",
         "striker",
@@ -80,6 +81,7 @@ class Attempt:
 
     calls: Calls  # where plain functions of steps run; given by the pipe
     classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
+    step_middleware: Sequence[StepMiddleware]  # around each step; given likewise
 
     def __init__(
         self,

@@ -338,6 +338,13 @@ class JobContext:
         body = msgspec.json.encode(self._kept(line, MAX_LINE_CHARS))
         self._channel.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
 
+    def hide(self, text: str) -> str:
+        """A text without the secrets of this job, for middleware that tells someone else: what it logs, traces, sends.
+
+        What `redact=` and `Secret[str]` name is replaced wherever it stands in the text.
+        """
+        return self._attempt.hide(text)
+
     def _kept(self, text: object, most: int) -> str:
         """What people will read, without the job's secrets; those first, since a part of one is harder to find."""
         return storable(self._attempt.hide(spoken(text)), most)

@@ -83,6 +83,7 @@ class Pipe:
             name: PreparedTask(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
         }
         self._middleware = tuple(parts.middleware)
+        self._step_middleware = tuple(parts.step_middleware)
         self._sync_calls = sync_calls
         self._step_calls = step_calls or sync_calls
         self._rng = rng
@@ -92,6 +93,7 @@ class Pipe:
         job = attempt.job
         prepared = self._prepared[job.lane.task]
         attempt.calls, attempt.classifiers = self._step_calls, prepared.classifiers
+        attempt.step_middleware = self._step_middleware
         current.set(attempt)
         context = copy_context()
         try:

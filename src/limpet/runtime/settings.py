@@ -24,6 +24,7 @@ from limpet.core.schedules.schedule import Schedule
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.log_setup import LogSettings
 from limpet.runtime.roster import Roster
+from limpet.runtime.step import StepMiddleware
 from limpet.stores.base import Store
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     resources: Sequence[Resource] = ()
     hooks: Sequence[Resource] = ()  # entered before the first job, left after the last
     middleware: Sequence[Middleware] = ()  # outermost first
+    step_middleware: Sequence[StepMiddleware] = ()  # likewise
     classifiers: Sequence[Classifier] = ()
     schedules: Sequence[Schedule] = ()  # those that the code declares
     code_version: str = ""  # of the code, for people; "": made of the signatures

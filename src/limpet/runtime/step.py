@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -39,6 +39,9 @@ from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import Signature
 from limpet.core.text.duration import Duration
 
+if TYPE_CHECKING:
+    from limpet.runtime.context import JobContext
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -60,6 +63,27 @@ class Calls(Protocol):
     """Where plain functions run."""
 
     def submit(self, call: Callable[[], Any], context: Context) -> asyncio.Future[Any]: ...
+
+
+class RunningStep(Struct, frozen=True):
+    """One try of a durable step whose function is about to run, as `@app.step_middleware` gets it."""
+
+    job: JobContext
+    name: str
+    tries: int  # counted from 1 in this attempt; more than 1 only where the step's own options retry
+
+
+StepMiddleware = Callable[[RunningStep, Callable[[], Awaitable[object]]], Awaitable[object]]
+
+
+class StepRun(Struct, frozen=True):
+    """Where and how the functions of an attempt's steps run."""
+
+    job: JobContext
+    calls: Calls
+    classifiers: Sequence[Classifier]
+    middleware: Sequence[StepMiddleware]  # outermost first
+    stopping: Callable[[], bool]
 
 
 class StepOptions(Struct, frozen=True):
@@ -89,17 +113,15 @@ class Step:
         self._options = options
         self._returns = Signature(f"step {name!r}", (), plain_function(fn))
 
-    async def run(
-        self, calls: Calls, classifiers: Sequence[Classifier], stopping: Callable[[], bool]
-    ) -> msgspec.Raw | KeptError:
+    async def run(self, where: StepRun) -> msgspec.Raw | KeptError:
         """What is to be remembered: a result, or the error that is kept instead. Any other error is raised."""
         token = inside.set(self.name)
         try:
-            value = await self._tried(calls, classifiers, stopping)
+            value = await self._tried(where)
         except _PASSES:
             raise
         except Exception as error:
-            if self._options.on_error == "raise" or not isinstance(_outcome(error, classifiers), Raised):
+            if self._options.on_error == "raise" or not isinstance(_outcome(error, where.classifiers), Raised):
                 raise
             return KeptError(type_name(error), message_of(error))
         finally:
@@ -119,20 +141,27 @@ class Step:
             )
         return self._returns.decode_result(b"null" if record.value is UNSET else bytes(record.value))
 
-    async def _tried(self, calls: Calls, classifiers: Sequence[Classifier], stopping: Callable[[], bool]) -> Any:
+    async def _tried(self, where: StepRun) -> Any:
         """What the function answers; errors that may pass are waited out here, if the options say so."""
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._called(calls)
+                return await (self._wrapped(where, tries) if where.middleware else self._called(where.calls))
             except _PASSES:
                 raise
             except Exception as error:
-                wait_s = _pause_s(self._options.retry, tries, error, classifiers)
-                if wait_s is None or stopping():
+                wait_s = _pause_s(self._options.retry, tries, error, where.classifiers)
+                if wait_s is None or where.stopping():
                     raise
             await asyncio.sleep(wait_s)
+
+    def _wrapped(self, where: StepRun, tries: int) -> Awaitable[Any]:
+        layers: Callable[[], Awaitable[object]] = partial(self._called, where.calls)
+        running = RunningStep(where.job, self.name, tries)
+        for middleware in reversed(where.middleware):
+            layers = partial(middleware, running, layers)
+        return layers()
 
     async def _called(self, calls: Calls) -> Any:
         if self._in_loop:

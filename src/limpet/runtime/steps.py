@@ -28,7 +28,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.lease import Note
 from limpet.core.text.storable import storable
 from limpet.runtime.background import background
-from limpet.runtime.step import Calls, Step, inside
+from limpet.runtime.step import Calls, Step, StepRun, inside
 from limpet.runtime.suspension import Suspension, Wait
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class Steps:
         job = attempt.job
         self._attempt = attempt
         self._channel = channel
-        self._calls = calls
+        self._where = StepRun(
+            attempt.context, calls, attempt.classifiers, attempt.step_middleware, lambda: attempt.cause is not None
+        )
         self._history = History(job.notes, job=id_text(job.id), in_order=attempt.spec.steps == "in-order")
         self._events = {note.name: note.body for note in job.notes if note.kind == EVENT}
         self._sleeps = 0
@@ -71,7 +73,7 @@ class Steps:
         if record is None:
             await self._caught_up(call)
             with self._under_way_now():
-                came = await step.run(self._calls, self._attempt.classifiers, lambda: self._attempt.cause is not None)
+                came = await step.run(self._where)
                 kept: dict[str, object] = {"value": came}
                 if isinstance(came, KeptError):
                     kept = {"error": KeptError(came.type, self._attempt.hide(came.message))}

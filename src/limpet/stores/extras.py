@@ -6,7 +6,14 @@ import json
 from typing import Final
 
 # The packages that extras bring, such as each engine's driver, and the extra that installs each.
-_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres", "starlette": "server", "uvicorn": "server"}
+_EXTRAS: Final = {
+    "hiredis": "redis",
+    "opentelemetry": "otel",
+    "psycopg": "postgres",
+    "sentry_sdk": "sentry",
+    "starlette": "server",
+    "uvicorn": "server",
+}
 
 
 def extra_of(error: ImportError, otherwise: str | None = None) -> str | None:
