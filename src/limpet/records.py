@@ -48,6 +48,7 @@ from limpet.core.records.queue import (
     WeightChange,
     WeightRecord,
 )
+from limpet.core.records.rate import RateRecord
 from limpet.core.records.record import Record
 from limpet.core.records.redaction import RuleRecord
 from limpet.core.records.schedule import (
@@ -58,6 +59,7 @@ from limpet.core.records.schedule import (
     ScheduleRecord,
     TickRecord,
 )
+from limpet.core.records.series import DepthRecord, LineRecord, SeriesRecord
 from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
 from limpet.core.records.token import NewToken, TokenRecord
 from limpet.core.records.wait import ApprovalPage, ApprovalRecord, SignalRecord
@@ -82,6 +84,7 @@ __all__ = [
     "ClaimRecord",
     "DecisionLog",
     "DecisionRecord",
+    "DepthRecord",
     "DifferenceRecord",
     "EnqueuedRecord",
     "EventGap",
@@ -104,6 +107,7 @@ __all__ = [
     "JobRecord",
     "LeaseAnswer",
     "LimitRecord",
+    "LineRecord",
     "MinuteRecord",
     "NewToken",
     "NextRun",
@@ -116,6 +120,7 @@ __all__ = [
     "ProblemRecord",
     "Progress",
     "QueueRecord",
+    "RateRecord",
     "Reason",
     "Record",
     "RemovedSchedule",
@@ -126,6 +131,7 @@ __all__ = [
     "SampleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
+    "SeriesRecord",
     "SignalRecord",
     "SilenceRecord",
     "StatsRecord",

@@ -12,9 +12,11 @@ from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.jobs.minute import Minute, Tally
 from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.tasks.task import TaskSpec
+from limpet.runtime.minute_counter import AttemptCounter, Reading
+from limpet.runtime.rollup_writer import RollupWriter
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
-from tests.ops.making import job, put
+from tests.ops.making import claim, job, put
 
 
 async def send(to: str, count: int = 1) -> None: ...
@@ -97,3 +99,34 @@ def test_stats_break_between_words_on_a_screen(cli: Cli, monkeypatch: pytest.Mon
 def test_workers_do_not_repeat_the_histograms(cli: Cli) -> None:
     cli.seed(work_under_way)
     assert cli("workers", "--json").json["workers"][0]["info"] == {"host": "h"}
+
+
+async def a_quarter_of_an_hour(store: Store) -> None:
+    """Two tasks in two queues; one of them fails."""
+    await put(store, job("mail.send"), job("pay.charge", queue="pay"))
+    counter = AttemptCounter()
+    for one in await claim(store):
+        for _ in range(90):
+            counter.ended(one, "succeeded", 0.05)
+        counter.ended(one, "dead" if one.lane.queue == "pay" else "retried", 2.0)
+    await RollupWriter(store, "w1", Reading(counter)).write()
+
+
+def test_stats_and_tasks_show_a_longer_time(cli: Cli) -> None:
+    cli.seed(a_quarter_of_an_hour)
+    head, whole, *queues = (line.split() for line in cli("stats", "--last", "15m").out.splitlines())
+    assert head[:5] == ["QUEUE", "DONE/MIN", "FAILED", "P50", "P95"]
+    assert (whole[0], whole[2], [line[0] for line in queues]) == ("all", "1%", ["mail", "pay"])
+    by_task = cli("stats", "--last", "15m", "--by", "task", "--queue", "pay").out.splitlines()
+    assert [line.split()[0] for line in by_task] == ["TASK", "all", "pay.charge"]
+    assert by_task[2].endswith("90 succeeded, 1 dead")
+    steps = cli("stats", "--last", "15m", "--step", "5m", "--task", "mail.send").out.splitlines()
+    assert len(steps) in (4, 5), "a line for each step"
+    shape = cli("stats", "--last", "15m", "--by", "queue", "--json").json
+    assert shape["total"]["whole"]["ended"] == {"succeeded": 180, "retried": 1, "dead": 1}
+    assert sum(shape["total"]["ended"]["succeeded"]) == 180
+    first = msgspec.json.decode(cli("tasks", "--last", "1h", "--jsonl").out.splitlines()[0])
+    assert first["over_time"]["ended"] == {"succeeded": 90, "retried": 1}
+    assert "  last 1h           " in cli("tasks", "mail.send", "--last", "1h").out
+    assert "add --last 1h" in cli("stats", "--by", "task", code=2).err
+    assert "35 days" in cli("stats", "--last", "60d", code=2).err

@@ -16,6 +16,7 @@ from limpet.runtime import Parts, WorkerCutOff, WorkerEvents, WorkerFailed, Work
 from limpet.runtime.fence import Fence
 from limpet.runtime.keeper import Keeper
 from limpet.runtime.local_queue import Demand, LocalQueue, Slots
+from limpet.runtime.minute_counter import AttemptCounter
 from limpet.runtime.settler import Notebook
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
@@ -232,7 +233,7 @@ def keeper_of(store: Store, on_pulse: Callable[[Pulse, bool], None], settings: W
     """A keeper of a session without jobs."""
     plan = WorkerPlan(store=store, parts=Parts(tasks={}), settings=settings or WorkerSettings(), session="s")
     held = LocalQueue({}, Slots(1), Slots(1), Slots(1), isolates=False, demand=Demand())
-    return Keeper(plan, Notebook(), held, Fence(plan.settings.ttl_ms, None), lambda: b"{}", on_pulse)
+    return Keeper(plan, Notebook(), held, Fence(plan.settings.ttl_ms, None), lambda: b"{}", on_pulse, AttemptCounter())
 
 
 async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session() -> None:

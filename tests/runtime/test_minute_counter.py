@@ -9,7 +9,7 @@ import msgspec
 from limpet.core.jobs.lease import SessionView
 from limpet.core.jobs.minute import Minute
 from limpet.core.jobs.state import State
-from limpet.runtime.minute_counter import MinuteCounter
+from limpet.runtime.minute_counter import AttemptCounter, MinuteCounter
 from tests.ops.making import claim, job, put
 from tests.runtime.running import Bench
 
@@ -25,27 +25,27 @@ async def test_a_minute_is_remembered_and_no_more(bench: Bench) -> None:
     await put(bench.store, job())
     (one,) = await claim(bench.store)
     clock = Clock()
-    counter = MinuteCounter(clock)
+    minute = MinuteCounter(counter := AttemptCounter(), clock)
     for _ in range(12):
         counter.ended(one, "succeeded", 0.5)
         clock.now_s += 5
-        counter.said()
-    whole = counter.said()
+        minute.said()
+    whole = minute.said()
     assert (whole.seconds, whole.tasks["send"].ended) == (60.0, {"succeeded": 12})
     assert sum(whole.tasks["send"].runs.values()) == sum(whole.tasks["send"].waits.values()) == 12
     clock.now_s += 30
-    assert counter.said().tasks["send"].total == 7
+    assert minute.said().tasks["send"].total == 7
     clock.now_s += 60
-    assert counter.said().tasks == {}
+    assert minute.said().tasks == {}
 
 
 async def test_only_ends_of_its_own_say_how_long_a_task_takes(bench: Bench) -> None:
     await put(bench.store, job())
     (one,) = await claim(bench.store)
-    counter = MinuteCounter(Clock())
+    minute = MinuteCounter(counter := AttemptCounter(), Clock())
     for counted in ("retried", "dead", "released", "snoozed", "suspended", "held", "lost", "cancelled"):
         counter.ended(one, counted, 1.0)
-    tally = counter.said().tasks["send"]
+    tally = minute.said().tasks["send"]
     assert tally.total == 8
     assert sum(tally.runs.values()) == 2
 

@@ -7,6 +7,7 @@ from typing import Final
 import click
 import msgspec
 
+from limpet.cli.rates import series_options, show_series
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, complete_query, instant, since_option
 from limpet.core.errors import UsageError
@@ -49,11 +50,19 @@ async def workers_body(terminal: Terminal) -> None:
         terminal.say(f"note: {each}")
 
 
-async def stats_body(terminal: Terminal) -> None:
+@series_options
+async def stats_body(terminal: Terminal, last: str | None, **over_time: str | None) -> None:
     """Show the counters: jobs stored now, and jobs ever enqueued or ended; and the last minute.
 
     Rates and times of the last minute are those of live workers; --watch adds the changes since the look before.
+    With --last they are of that time, by what workers have counted: by queue, by task, or step by step.
     """
+    chosen = {name: said for name, said in over_time.items() if said is not None}
+    if last is not None:
+        await show_series(terminal, {"last": last, **chosen})
+        return
+    if chosen:
+        raise UsageError(f"--{', --'.join(sorted(chosen))} choose among counts over time", fix="add --last 1h")
     from limpet.cli.tasks import minute_text
 
     async with terminal.operator() as operator:

@@ -14,7 +14,9 @@ from limpet.core.jobs.state import State
 from limpet.core.text.duration import text_of_ms
 
 if TYPE_CHECKING:
-    from limpet.core.records.task import MinuteRecord, TaskDetail, TaskRecord
+    from limpet.core.records.rate import RateRecord
+    from limpet.core.records.task import TaskDetail, TaskRecord
+    from limpet.ops.operator import Operator
 
 COLUMNS: Final = (
     *("task", "queue", "waiting", "running", "dead"),
@@ -26,30 +28,45 @@ WAITING: Final = (State.blocked, State.scheduled, State.ready)
 
 
 @click.argument("name", required=False, shell_complete=complete_task)
-async def tasks_body(terminal: Terminal, name: str | None) -> None:
+@click.option("--last", metavar="TIME", help="Rates of the last so long instead: 1h, 24h, up to 35d.")
+async def tasks_body(terminal: Terminal, name: str | None, last: str | None) -> None:
     """List tasks: where their jobs are, how they ended, the live workers that know them; or show task NAME.
 
-    Rates, failures and run times are of the last minute, by what live workers say in their heartbeats.
+    Rates, failures and run times are of the last minute, by what live workers say in their heartbeats; with --last
+    they are of that time, by what workers have counted (`stats --last 24h --by task` shows more of them).
     """
     async with terminal.operator() as operator:
+        rates = {} if last is None else await _rates(operator, last, name)
         if name is not None:
-            _show(terminal, await operator.task(name))
+            _show(terminal, await operator.task(name), rates, last)
             return
         found = await operator.tasks()
-    terminal.table("tasks", COLUMNS, [_row(task) for task in found], [task.to_dict() for task in found])
+    rows = [_row(task, task.last_minute if last is None else rates.get(task.task)) for task in found]
+    terminal.table("tasks", COLUMNS, rows, [_shape(task, rates) for task in found])
 
 
-def _row(task: TaskRecord) -> tuple[object, ...]:
-    minute = task.last_minute
+async def _rates(operator: Operator, last: str, name: str | None) -> dict[str, RateRecord]:
+    """By task, over that time."""
+    series = await operator.series(last, by="task", task=name)
+    return {line.task: line.whole for line in series.lines if line.task is not None}
+
+
+def _shape(task: TaskRecord, rates: dict[str, RateRecord]) -> dict[str, Any]:
+    rate = rates.get(task.task)
+    return task.to_dict() if rate is None else {**task.to_dict(), "over_time": rate.to_dict()}
+
+
+def _row(task: TaskRecord, rate: RateRecord | None) -> tuple[object, ...]:
+    finished, failed, p95 = ("", "", "") if rate is None else rate_words(rate)
     return (
         task.task,
         task.queue,
         sum(task.states[state.value] for state in WAITING),
         task.states[State.running.value],
         task.states[State.dead.value],
-        count_text(minute.finished),
-        share_text(minute.failed_share),
-        time_text(minute.run_p95_s),
+        finished,
+        failed,
+        p95,
         task.workers,
         _options(task),
     )
@@ -68,15 +85,17 @@ def _options(task: TaskRecord) -> str:
     return "; ".join(words)
 
 
-def _show(terminal: Terminal, task: TaskDetail) -> None:
+def _show(terminal: Terminal, task: TaskDetail, rates: dict[str, RateRecord], last: str | None) -> None:
     if terminal.machine:
-        terminal.answer(task.to_dict())
+        terminal.answer(_shape(task, rates))
         return
+    rate = rates.get(task.task)
     terminal.text(f"task {task.task}")
     facts = {
         "aliases": ", ".join(task.aliases),
         "jobs": ", ".join(f"{count:,} {state}" for state, count in task.states.items() if count) or "none",
         "last minute": minute_text(task.last_minute),
+        f"last {last}": "" if rate is None else minute_text(rate),
         "workers": f"{task.workers:,} live {'one knows' if task.workers == 1 else 'ones know'} it",
         "hooks": ", ".join(task.hooks),
         **{name.replace("_", " "): _option(name, value) for name, value in task.options.items()},
@@ -101,8 +120,13 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def minute_text(minute: MinuteRecord) -> str:
-    """The last minute in one line; it is known from live workers only."""
+def rate_words(rate: RateRecord) -> tuple[str, str, str]:
+    """Jobs a minute, the share that failed, and how long the slower ones ran."""
+    return count_text(rate.finished), share_text(rate.failed_share), time_text(rate.run_p95_s)
+
+
+def minute_text(minute: RateRecord) -> str:
+    """Rates by the minute in one line."""
     words = [f"{count_text(minute.finished) or '0'} finished"]
     if minute.failed_share is not None:
         words.append(f"{share_text(minute.failed_share)} of attempts failed")

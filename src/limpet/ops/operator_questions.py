@@ -19,10 +19,12 @@ from limpet.core.records.job import JobDetail, JobPage
 from limpet.core.records.limit import BreakerPage, BreakerRecord, LimitRecord
 from limpet.core.records.log import AuditRecord, EventRecord, JobHistory
 from limpet.core.records.queue import QueueRecord, StatsRecord
+from limpet.core.records.series import By, SeriesRecord
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
 from limpet.core.redaction.redaction import Veil
 from limpet.core.tasks.naming import did_you_mean
+from limpet.core.text.duration import Duration
 from limpet.core.text.storable import checked_text
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.declared import declared_gates, declared_queues, task_names
@@ -38,6 +40,7 @@ from limpet.ops.query import parse_query
 from limpet.ops.redaction import redaction_of
 from limpet.ops.retry import DEAD
 from limpet.ops.select import guarded, not_stored, resolve
+from limpet.ops.series import Asked, series
 from limpet.ops.shown_jobs import ShownJobs
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.stores.asking import MOST_GATES
@@ -152,6 +155,23 @@ class Questions:
     async def stats(self) -> StatsRecord:
         """Counters that sum up to what was enqueued; and how attempts ended during the last minute, by live workers."""
         return StatsRecord.of(await self.store.count(), await last_minute(self.store))
+
+    async def series(
+        self,
+        last: Duration = "1h",
+        *,
+        step: Duration | None = None,
+        by: By | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        ago: Duration = 0,
+    ) -> SeriesRecord:
+        """Rates, run and wait times and depths over time, for charts: up to 35 days, by minutes for the last 48 hours.
+
+        `ago` ends it so long ago: last="24h", ago="7d" are the same hours of last week.
+        """
+        asked = Asked(last=last, step=step, by=by, queue=queue, task=task, ago=ago)
+        return await series(self.store, asked, now_ms=self._asked_ms)
 
     async def left(self, key: str) -> int:
         """How many jobs of `all`, `queue:NAME` or `task:NAME`, under any name of it, have not finished."""

@@ -17,6 +17,7 @@ from limpet.core.alerts import rule
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import UnknownParent
 from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst, rank_key
+from limpet.core.jobs import rollup
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, Serves, SessionView, Signal, Wake
@@ -338,6 +339,8 @@ class ScopedStore:
         found = await self._store.controls(kind)
         if kind == schedule.REVISION.kind:
             return found
+        if kind.partition(":")[0] == rollup.KIND:
+            return [rollup.narrowed(each, self._queues) for each in found]
         if kind in (schedule.KIND, MARK) or kind.startswith(TICKS):
             queues = await queues_of_schedules(self._store)
             return [each for each in found if queues.get(schedule_of(kind, each.name) or "") in self._queues]

@@ -32,7 +32,7 @@ from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
 from limpet.runtime.local_queue import LocalQueue, Pace
 from limpet.runtime.log import job_log, job_succeeded, logger
-from limpet.runtime.minute_counter import MinuteCounter
+from limpet.runtime.minute_counter import AttemptCounter
 from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.referral import Referral
@@ -96,7 +96,7 @@ class Executor:
         self.running: dict[tuple[bytes, int], Attempt] = {}
         # What becomes of jobs that were given up and whose handlers run on, in a slot of a limit.
         self.given_up: dict[tuple[bytes, int], tuple[Claimed, Transition, Bill | None]] = {}
-        self.minute = MinuteCounter(plan.clock_s)
+        self.counter = AttemptCounter()
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
@@ -308,7 +308,7 @@ class Executor:
             self._settle(attempt, transition)
             plain = type(transition) is Succeed
             counted = transition.counted if plain or not awaits_commit(transition) else "succeeded"
-            self.minute.ended(attempt.job, counted, run_s)
+            self.counter.ended(attempt.job, counted, run_s)
             if not plain:
                 log_end(attempt, transition)
             elif logger.isEnabledFor(logging.INFO):

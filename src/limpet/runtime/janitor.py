@@ -1,4 +1,4 @@
-"""Sweeps for everyone: takes jobs back from dead workers, places those whose code has gone, and prunes what is old."""
+"""Sweeps for everyone: takes jobs back from dead workers, places those whose code has gone, sums counts, prunes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.referral import Referral
+from limpet.runtime.rollup_folder import RollupFolder
 from limpet.runtime.settings import WorkerSettings
 
 SWEEP_JOBS = 256
+FOLD_MS = 15_000  # a minute that is over is summed so soon, about
 PRUNE_ROWS = 500  # small steps: a claim never waits long behind one
 
 
@@ -38,6 +40,7 @@ class Janitor(Part):
         self._settings = settings
         self._rng = rng
         self._referral = referral
+        self._folder = RollupFolder(store.store)
         self._on_sweep = on_sweep
 
     async def live(self, ready: Callable[[], None]) -> None:
@@ -45,6 +48,7 @@ class Janitor(Part):
         loop = asyncio.get_running_loop()
         prune_at_s = loop.time() + self._spread_s(self._settings.prune_ms)
         refer_at_s = loop.time() + self._spread_s(self._settings.refer_ms)
+        fold_at_s = loop.time() + self._spread_s(FOLD_MS)
         while True:
             await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
             lost = await self._store.expire(SWEEP_JOBS)
@@ -54,6 +58,9 @@ class Janitor(Part):
             if loop.time() >= refer_at_s:
                 await self._referral.look()
                 refer_at_s = loop.time() + self._spread_s(self._settings.refer_ms)
+            if loop.time() >= fold_at_s:
+                more = await self._folder.look()
+                fold_at_s = loop.time() + (0 if more else self._spread_s(FOLD_MS))
             if loop.time() >= prune_at_s:
                 gone = await self._prune()
                 # While there is more to remove, go on with the next sweep instead of the next round.

@@ -19,8 +19,10 @@ from limpet.runtime.fence import Fence
 from limpet.runtime.learner import Learner
 from limpet.runtime.local_queue import LocalQueue
 from limpet.runtime.log import worker_log
+from limpet.runtime.minute_counter import AttemptCounter, Reading
 from limpet.runtime.part import OnFailure
 from limpet.runtime.patient_store import PatientStore, cut_off, pause_s
+from limpet.runtime.rollup_writer import RollupWriter
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerPlan
 from limpet.runtime.settler import Notebook
@@ -31,6 +33,7 @@ SEEN_S: Final = (
     0.6  # between two beats for what jobs say: with a look at it (client/watching.py) it is seen within a second
 )
 LOOK_S: Final = 0.005
+REGULAR: Final = 0.9  # of the time between two beats: one that comes sooner was called for
 LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
 
@@ -73,6 +76,7 @@ class Keeper:
         fence: Fence,
         info: Callable[[], bytes],
         on_pulse: Callable[[Pulse, bool], None],
+        counter: AttemptCounter,
     ) -> None:
         self._store = plan.store
         self._session = plan.session
@@ -83,11 +87,14 @@ class Keeper:
         self._fence = fence
         self._info = info
         self._on_pulse = on_pulse
+        self._rollup = RollupWriter(plan.store, plan.session, Reading(counter))
         self._rng = random.Random()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
         self._living: asyncio.Task[None] | None = None  # of the keeper's loop
+        self._counting: asyncio.Task[None] | None = None
+        self._counted_s = 0.0  # when the last beat began after which counts were written
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
         self._began_s = 0.0  # when the last beat began, by the keeper's loop
@@ -210,10 +217,22 @@ class Keeper:
                 heard_at_s, failures = time.monotonic(), 0
                 if self._notebook.overflows:
                     wait_s = min(wait_s, BETWEEN_NOTES_S)
+                self._write_counts()
             try:
                 await asyncio.wait_for(now.wait(), wait_s)
             except TimeoutError:
                 continue
+        if self._counting is not None:
+            await asyncio.wait({self._counting})
+        if not failures:
+            await self._rollup.write()  # what has ended since the last beat
+
+    def _write_counts(self) -> None:
+        """Beside the beats, which wait for nothing, and not with those that come early."""
+        late_s = self._began_s - self._counted_s
+        if late_s >= self._settings.beat_ms / 1000 * REGULAR and (self._counting is None or self._counting.done()):
+            self._counted_s = self._began_s
+            self._counting = asyncio.create_task(self._rollup.write(), name="limpet-counts")
 
     async def _beat(self) -> Pulse:
         notes = self._notebook.take()

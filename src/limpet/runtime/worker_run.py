@@ -31,6 +31,7 @@ from limpet.runtime.learner import Learner
 from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Slots
 from limpet.runtime.log import worker_log
 from limpet.runtime.loop_monitor import LoopMonitor
+from limpet.runtime.minute_counter import MinuteCounter
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.process_state import resident_bytes
@@ -90,11 +91,13 @@ class WorkerRun:
         features = plan.store.features
         self._settle_queue = SettleQueue(self._notebook, features.batch, by_lease=features.settles_by_lease)
         self._fence = Fence(plan.settings.ttl_ms, plan.roster)
-        self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse)
-        self.watch = LoopWatch(self._loop, self._keeper.beat_now, all_code=plan.monitor is not None)
         self._threads = Threads()
         self._learner = Learner(plan.store)
         self._join_running()
+        counter = self._executor.counter
+        self._minute = MinuteCounter(counter, plan.clock_s)
+        self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse, counter)
+        self.watch = LoopWatch(self._loop, self._keeper.beat_now, all_code=plan.monitor is not None)
         self._join_claiming(until_empty=until_empty)
         self._janitor = Janitor(self._store, plan.settings, plan.rng, self._referral, self._check_memory)
         # A supervisor follows the event log once for all its children.
@@ -314,7 +317,7 @@ class WorkerRun:
     @property
     def last_minute(self) -> Minute:
         """How jobs ended lately."""
-        return self._executor.minute.said()
+        return self._minute.said()
 
     @property
     def stuck(self) -> int:

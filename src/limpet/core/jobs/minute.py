@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -15,12 +15,17 @@ MOST_TASKS: Final = 50  # that a worker tells apart: its beat stays small
 BOUNDS_S: Final = tuple(2 ** (step / 2) / 1e6 for step in range(83))
 
 
+Key = tuple[str, str]  # queue and task
+
+
 class Tally(Struct, omit_defaults=True):
     """Attempts that ended: how many by outcome, and how long they ran and waited before, by bucket of time."""
 
     ended: dict[str, int] = {}
     runs: dict[int, int] = {}
     waits: dict[int, int] = {}
+    run_s: float = 0.0  # all of them together
+    wait_s: float = 0.0
 
     def add(self, other: Tally) -> None:
         """Take another one in, also one that is being counted in another thread."""
@@ -29,6 +34,23 @@ class Tally(Struct, omit_defaults=True):
                 mine[bucket] = mine.get(bucket, 0) + count
         for outcome, count in other.ended.copy().items():
             self.ended[outcome] = self.ended.get(outcome, 0) + count
+        self.run_s += other.run_s
+        self.wait_s += other.wait_s
+
+    def copy(self) -> Tally:
+        """As it is now; it may go on being counted in another thread."""
+        return Tally(self.ended.copy(), self.runs.copy(), self.waits.copy(), self.run_s, self.wait_s)
+
+    def since(self, before: Tally) -> Tally:
+        """What has come since an earlier copy."""
+        run_s, wait_s = max(0.0, self.run_s - before.run_s), max(0.0, self.wait_s - before.wait_s)
+        return Tally(
+            _grown(before.ended, self.ended),
+            _grown(before.runs, self.runs),
+            _grown(before.waits, self.waits),
+            round(run_s, 6),
+            round(wait_s, 3),
+        )
 
     @property
     def total(self) -> int:
@@ -50,6 +72,13 @@ class Minute(Struct, omit_defaults=True):
         rest = names[MOST_TASKS:]
         others = summed(tallies[name] for name in rest) if rest else None
         return cls(round(seconds, 1), {name: tallies[name] for name in names[:MOST_TASKS]}, others)
+
+
+K = TypeVar("K", str, int)
+
+
+def _grown(before: dict[K, int], now: dict[K, int]) -> dict[K, int]:
+    return {key: more for key, count in now.items() if (more := count - before.get(key, 0))}
 
 
 def summed(tallies: Iterable[Tally]) -> Tally:

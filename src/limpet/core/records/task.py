@@ -9,25 +9,17 @@ import msgspec
 
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import Policy
-from limpet.core.jobs.minute import MINUTE_S, Minute, quantile_s, summed
+from limpet.core.jobs.minute import MINUTE_S, Minute, summed
 from limpet.core.jobs.state import STATES, State
 from limpet.core.limits.limit import DeclaredLimit
 from limpet.core.limits.spending import public_spent
+from limpet.core.records.rate import RATED, RateRecord, rates_of
 from limpet.core.records.record import Record, seconds
 from limpet.core.tasks.declaration import Declaration
 
 
-class MinuteRecord(Record, frozen=True, kw_only=True):
+class MinuteRecord(RateRecord, frozen=True, kw_only=True):
     """How attempts ended during the last minute, by what live workers say. Times are known to within a fifth."""
-
-    finished: float  # jobs a minute: succeeded, dead or cancelled
-    failed: float  # attempts a minute that failed, retried or not
-    failed_share: float | None  # of those that succeeded or failed; None: there were none
-    ended: dict[str, int]  # attempts by outcome: succeeded, retried, dead, cancelled, released, snoozed, …
-    run_p50_s: float | None
-    run_p95_s: float | None
-    wait_p50_s: float | None  # from the instant at which the job was due to its claim
-    wait_p95_s: float | None
 
     @classmethod
     def of(cls, minutes: Iterable[Minute], names: Iterable[str] | None = None) -> MinuteRecord:
@@ -39,22 +31,11 @@ class MinuteRecord(Record, frozen=True, kw_only=True):
             for name, tally in [*minute.tasks.items(), ("", minute.others)]
             if tally is not None and (known is None or name in known)
         ]
-        rates = dict.fromkeys(("succeeded", "retried", "dead", "cancelled"), 0.0)
+        rates = dict.fromkeys(RATED, 0.0)
         for share, tally in parts:
             for outcome in rates:
                 rates[outcome] += share * tally.ended.get(outcome, 0)
-        whole, failed = summed(tally for _, tally in parts), rates["retried"] + rates["dead"]
-        tried = rates["succeeded"] + failed
-        return cls(
-            finished=round(rates["succeeded"] + rates["dead"] + rates["cancelled"], 1),
-            failed=round(failed, 1),
-            failed_share=round(failed / tried, 4) if tried else None,
-            ended=whole.ended,
-            run_p50_s=quantile_s(whole.runs, 0.5),
-            run_p95_s=quantile_s(whole.runs, 0.95),
-            wait_p50_s=quantile_s(whole.waits, 0.5),
-            wait_p95_s=quantile_s(whole.waits, 0.95),
-        )
+        return cls(**rates_of(summed(tally for _, tally in parts), rates))
 
 
 class TaskRecord(Record, frozen=True, kw_only=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from limpet.core.records.log import AuditRecord, FindingRecord
 from limpet.core.records.queue import StatsRecord
+from limpet.core.records.series import By, SeriesRecord
 from limpet.server.call import Call
-from limpet.server.parameters import MOST_SEQ, Newest
+from limpet.server.parameters import MOST_SEQ, Newest, QueueName, given
 from limpet.server.route import Route, get
 
 After = Annotated[int, Meta(ge=0, le=MOST_SEQ, description="The first lines after this seq, instead of the newest.")]
@@ -21,9 +22,30 @@ class AuditLines(Newest, frozen=True, forbid_unknown_fields=True):
     after: After | UnsetType = UNSET  # None would be read from the text null
 
 
+class Series(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which counts over time."""
+
+    last: Annotated[str, Meta(description="Of the last so long: 5m to 35d.")] = "1h"
+    step: (
+        Annotated[str, Meta(description="How long a point is: 1m, 15m, 1h. Left out: about a hundred points.")] | None
+    ) = None
+    by: Annotated[By, Meta(description="Also one line for each queue, or for each task.")] | UnsetType = UNSET
+    queue: QueueName | None = None
+    task: Annotated[str, Meta(description="Only of this task.")] | None = None
+    ago: Annotated[str, Meta(description="End so long ago: 7d for the same hours of last week.")] = "0"
+
+
 async def shown(call: Call[None, None]) -> StatsRecord:
     """Counters that sum up to what was enqueued, and how attempts ended during the last minute."""
     return await call.operator.stats()
+
+
+async def series(call: Call[Series, None]) -> SeriesRecord:
+    """Rates, run and wait times and depths over time, for charts: up to 35 days, by minutes for the last 48 hours.
+
+    What workers counted arrives with their heartbeats, within 5 s. The last point may not be over.
+    """
+    return await call.operator.series(**given(call.query))
 
 
 async def audit(call: Call[AuditLines, None]) -> list[AuditRecord]:
@@ -40,6 +62,7 @@ async def doctor(call: Call[None, None]) -> list[FindingRecord]:
 
 ROUTES: Final[tuple[Route, ...]] = (
     get("/stats", "viewer", shown),
+    get("/stats/series", "viewer", series),
     get("/audit", "viewer", audit, of="audit"),
     get("/doctor", "viewer", doctor, of="findings"),
 )
