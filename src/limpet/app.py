@@ -133,6 +133,7 @@ class Limpet(Declaring, Asking):
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
             redact=hidden,
+            types=lambda: self._settings.file.types,
         )
         self._registry = Registry(self._client, specs, max_payload_bytes, max_result_bytes, hidden)
         for queue in listed or ():
@@ -276,7 +277,7 @@ class Limpet(Declaring, Asking):
         return await Worker(plan).run(stop, until_empty)
 
     async def publish(self) -> int:
-        """Write what tasks, schedules, queues and [alerts] declare into the store, for programs without this code.
+        """Write what tasks, schedules, queues, types and [alerts] declare into the store, for other programs.
 
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
@@ -286,6 +287,7 @@ class Limpet(Declaring, Asking):
         file = self._settings.file
         changed = await registry.publish(self.store, file.retention.of_queues())
         await publish_rules(self.store, file.alerts)
+        changed += await self._client.types.publish()
         if registry.schedules:
             timetable = Timetable(self.store, tuple(registry.schedules.values()), registry.specs)
             await timetable.declare(await self.store.now(), lives=False)

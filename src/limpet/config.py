@@ -106,8 +106,15 @@ def _find_file(folder: Path, named: str | None) -> Path | None:
 
 def _read(path: Path) -> FileSettings:
     if path.name == "pyproject.toml":
-        return parse_settings(_tool_table(path) or {}, f"{path} [tool.limpet]")
-    return parse_settings(_load_toml(path), str(path))
+        found = parse_settings(_tool_table(path) or {}, f"{path} [tool.limpet]")
+    else:
+        found = parse_settings(_load_toml(path), str(path))
+    if found.types:
+        from limpet.core.tasks.agent_type import read_table  # few files have types
+
+        for name, table in found.types.items():
+            read_table(table, f'{path} [types."{name}"]')
+    return found
 
 
 def _tool_table(path: Path) -> Mapping[str, object] | None:

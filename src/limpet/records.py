@@ -1,5 +1,6 @@
 """The public records: what statuses, operators, `--json` and hooks answer."""
 
+from limpet.core.records.agent_type import TypeChange, TypeRecord
 from limpet.core.records.alert import AlertRecord, AlertRuleRecord, AlertTest, SilenceRecord
 from limpet.core.records.bulk import BulkReport
 from limpet.core.records.cause import CauseRecord
@@ -140,6 +141,8 @@ __all__ = [
     "TaskRecord",
     "TickRecord",
     "TokenRecord",
+    "TypeChange",
+    "TypeRecord",
     "WeightChange",
     "WeightRecord",
     "WorkerRecord",

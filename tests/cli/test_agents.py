@@ -103,3 +103,48 @@ def test_prime_stays_short(cli: Cli) -> None:
     assert "dead jobs wait" in ran.out
     shape = cli("agent", "prime", "--agent", "a1", "--json").json
     assert [len(shape[name]) for name in ("holds", "queues", "limits")] == [5, 5, 5]
+
+
+TOML = """
+[types."eng.api"]
+queue = "eng"
+capabilities = ["eng-backend"]
+lease = "20m"
+arguments = { required = ["ticket"] }
+result = { type = "object", required = ["decision"] }
+"""
+
+
+def test_types_of_the_file_are_kept_to_from_the_first_job_on(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "limpet.toml").write_text(TOML)
+    assert "ticket is missing" in cli("enqueue", "eng.api", code=2).err
+    ran = cli("enqueue", "eng.api", '{"ticket": "T-1"}')
+    assert "only JSON and size were checked" not in ran.err
+    got = cli("agent", "claim", "--agent", "a1", "--capability", "eng-backend")
+    assert 'the result must fit {"required":["decision"],"type":"object"}' in got.out
+    id, token = got.out.split()[0], got.out.split()[2]
+    refused = cli("agent", "complete", id, "--token", token, "--result", "{}", code=2)
+    assert "decision is missing" in refused.err
+    assert "complete it again" in refused.err
+    cli("agent", "complete", id, "--token", token, "--result", '{"decision": "ship"}')
+    assert cli("types").out.split()[-8:] == ["eng.api", "eng", "normal", "(5)", "eng-backend", "20m", "yes", "file"]
+
+
+def test_types_are_changed_at_run_time(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "limpet.toml").write_text(TOML)
+    cli("migrate")
+    assert cli("types", "apply", "--json").json == {"types": ["eng.api"], "written": 1}
+    ran = cli("types", "set", "eng.api", '{"lease": "1h"}', "--reason", "long")
+    assert "lease_s" in ran.out
+    assert "changed: lease" in ran.err
+    assert cli("types", "show", "eng.api", "--json").json["set_by"]["lease"] == "operator"
+    assert cli("types", "reset", "eng.api", "--json").json["lease_s"] == 1_200
+    cli("types", "remove", "eng.api")
+    assert "there is no type" in cli("types", "show", "eng.api", code=3).err
+
+
+def test_an_unknown_key_of_a_type_is_an_error_of_every_command(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "limpet.toml").write_text('[types."eng.api"]\nquue = "eng"')
+    ran = cli("jobs", code=2)
+    assert "unknown key 'quue'" in ran.err
+    assert "did you mean 'queue'" in ran.err

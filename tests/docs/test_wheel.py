@@ -40,6 +40,7 @@ DRIVERS: Final = {
     "server": {"starlette", "uvicorn"},
     "otel": {"opentelemetry-api"},
     "sentry": {"sentry-sdk"},
+    "agents": {"jsonschema"},
 }
 DRIVERS["all"] = set().union(*DRIVERS.values())
 MODULES: Final = {"opentelemetry-api": "opentelemetry.trace", "sentry-sdk": "sentry_sdk"}  # others are named alike

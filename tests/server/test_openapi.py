@@ -158,6 +158,6 @@ def with_names(whole: dict[str, Any], half: Half) -> dict[str, Any]:
                     begin, _, rest = path.removeprefix(PREFIX).partition("{")
                     meant = path_of(path.removeprefix(PREFIX), half, "mail")
                     if method == "delete":  # what is removed is no other route's example
-                        meant = meant.replace("mail.schedule", "mail.second")
+                        meant = meant.replace("mail.schedule", "mail.second").replace("mail.type", "mail.other")
                     each["example"] = meant.removeprefix(begin).removesuffix(rest.partition("}")[2])
     return whole

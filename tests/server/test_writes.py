@@ -209,6 +209,33 @@ async def test_a_question_is_asked_and_answered(desk: Desk) -> None:
     await desk("POST", f"/leases/{id_text(id)}/fail", {**asked, "token": again["token"], "retry_after": 3}, status=422)
 
 
+async def test_types_are_made_changed_and_forgotten(desk: Desk) -> None:
+    made = await desk("PUT", "/types/eng.api", {"set": {"queue": "eng", "result": {"required": ["report"]}}})
+    assert (made["queue"], made["changed"]) == ("eng", ["queue", "result"])
+    (listed,) = (await desk("GET", "/types"))["types"]
+    assert listed == await desk("GET", "/types/eng.api")
+    await desk("POST", "/jobs", {"task": "eng.api"})
+    (held,) = (await desk("POST", "/claim", {"worker": "w1"}))["jobs"]
+    assert held["result_contract"] == {"required": ["report"]}
+    path, end = f"/leases/{held['id']}/complete", {"token": held["token"], "result": {}}
+    assert "report is missing" in (await desk("POST", path, end, status=422))["detail"]
+    assert (await desk("POST", path, {**end, "result": {"report": 1}}))["state"] == "succeeded"
+    await desk("PUT", "/types/eng.api", {"set": {"quue": "eng"}}, status=422)
+    await desk("POST", "/types/eng.api/reset", {}, status=404)
+    assert (await desk("DELETE", "/types/eng.api"))["type"] == "eng.api"
+    await desk("GET", "/types/eng.api", status=404)
+    assert {"type.set", "type.remove"} <= await desk.audited()
+
+
+async def test_a_token_cannot_take_over_the_type_of_another_queue(everywhere: Store) -> None:
+    await town(everywhere)
+    api = Api(app_on(everywhere), settings=GENEROUS)
+    made = await Operator(everywhere, "ada").tokens.create("admin", queues=["mail"])
+    answer = await Client(api, made.token).ask("PUT", f"{PREFIX}/types/{SECRET}.type", {"set": {"queue": "mail"}})
+    assert answer.problem == "out_of_scope"
+    await api.close()
+
+
 async def test_flows_approvals_and_signals(desk: Desk) -> None:
     id = id_text(await asks(desk.store))
     assert (await desk("GET", "/approvals"))["approvals"][0]["id"] == id
@@ -307,5 +334,7 @@ async def state_of(store: Store) -> Any:
     jobs = [(each.id, each.state, each.args) for each in (await operator.jobs(limit=100)).jobs]
     limits = [(each.key, each.concurrency, each.set_by) for each in await operator.limits()]
     causes = [(each.cause, each.version) for each in await operator.causes()]
-    controls = [await store.controls(kind) for kind in ("schedule", "weight", "retention", "cause", "token", "hook")]
+    controls = [
+        await store.controls(kind) for kind in ("schedule", "weight", "retention", "cause", "token", "hook", "task")
+    ]
     return jobs, limits, causes, controls, [each.to_dict() for each in await operator.queues()]

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from limpet import Breaker, Every, Limit, Limpet
+from limpet.client.file_types import publish_types
 from limpet.core.alerts.rule import DEFAULTS, AlertRules
 from limpet.core.endings.transition import Bury, Failure
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import Job
 from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
-from limpet.ops import Operator, Schedules
+from limpet.ops import Operator, Schedules, Types
 from limpet.ops.alert_look import AlertLook
 from limpet.ops.limits import LimitChange
 from limpet.records import JobRecord
@@ -88,6 +89,8 @@ async def _half(store: Store, app: Limpet, queue: str) -> Half:
     await operator.trip(f"{word}.breaker", reason=f"{word}.reason")
     await operator.reset(f"{word}.breaker")
     await operator.set_weight(f"queue:{queue}", 2)
+    await publish_types(store, {f"{word}.{name}": {"queue": queue} for name in ("type", "other")})
+    await Types(store, f"{word}.person").set(f"{word}.type", {"lease": "1h"}, reason=f"{word}.reason")
     await operator.set_retention(queue, {"succeeded": "1h"})
     schedules = Schedules(store, f"{word}.person", handle=lambda answer, task: answer)
     await schedules.add(Every("2h"), f"{word}.task", name=f"{word}.second", reason=f"{word}.reason")
@@ -122,6 +125,7 @@ def path_of(path: str, half: Half, word: str) -> str:
         "/operations/{id}": half.operations["pause"],
         "/hooks/{name}": f"{word}.hook",
         "/tasks/{name}": f"{word}.task",
+        "/types/{name}": f"{word}.type",
         "/schedules/{name}": f"{word}.schedule",
         "/limits/{key}": f"{word}.limit",
         "/breakers/{key}": f"{word}.breaker",

@@ -29,7 +29,7 @@ def agent() -> None:
 @click.option("--queues", metavar="A,B", help="Only from these queues.")
 @click.option("--tasks", metavar="A,B", help="Only these tasks.")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What the agent can do; repeatable.")
-@click.option("--lease", type=duration, default="600", help="How long without a heartbeat (600 s).")
+@click.option("--lease", type=duration, help="How long without a heartbeat (the type's, else 600 s).")
 @click.option("--wait", type=duration, default="0", help="Wait for a job, at most this long.")
 @click.option("--key", metavar="TEXT", help="The same key returns the same jobs again.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="Up to N jobs at once, as a list.")
@@ -39,7 +39,7 @@ async def claim_body(
     queues: str | None,
     tasks: str | None,
     capabilities: tuple[str, ...],
-    lease: int,
+    lease: int | None,
     wait: int,
     key: str | None,
     most: int | None,
@@ -77,7 +77,11 @@ def _show(terminal: Terminal, shape: dict[str, Any]) -> None:
         return msgspec.json.encode(value).decode()
 
     terminal.text(f"{shape['id']}  token {shape['token']}  {shape['task']}  attempt {shape['attempt']}")
+    if "description" in shape:
+        terminal.text(f"  do {shape['description']}")
     terminal.text(f"  args {json(shape['args'])}")
+    if "result_contract" in shape:
+        terminal.text(f"  the result must fit {json(shape['result_contract'])}")
     if "checkpoint" in shape:
         terminal.text(f"  checkpoint {json(shape['checkpoint'])}")
     for note in shape["notes"]:
@@ -103,8 +107,8 @@ def _lease(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_lease
-@click.option("--lease", type=duration, default="600", help="Renew it for this long from now (600 s).")
-async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int) -> int:
+@click.option("--lease", type=duration, help="Renew it for this long from now (the type's, else 600 s).")
+async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int | None) -> int:
     """Renew the lease of job ID; the answer says whether a cancel was requested."""
     from limpet.ops import Agents
 

@@ -9,7 +9,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Run work": {
         "worker": "Run an app's tasks.",
         "enqueue": "Ask for one job, by the task's name.",
-        "agent": "Work as an agent: claim, complete, block.",
+        "agent, types": "Work as an agent: claim, block; agent types.",
         "outbox": "Relay jobs from a table in your database.",
         "demo": "See it work: crashes, limits, dead letters.",
     },
@@ -54,6 +54,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "worker": ("worker",),
     "enqueue": ("enqueue",),
     "agents": ("agent", *_OF_AGENTS),
+    "types": ("types",),
     "outbox": ("outbox",),
     "demo": ("demo",),
     "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),

@@ -21,6 +21,7 @@ from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
 from limpet.ops.names import UnknownTask, known_names
 from limpet.ops.select import resolve
+from limpet.ops.types import KnownTypes
 from limpet.stores.open import missing_file
 
 if TYPE_CHECKING:
@@ -71,14 +72,15 @@ async def enqueue_body(
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
     refuse_memory(app, "the job would end with this command")
-    undeclared = reference is not None and task not in app.parts().tasks
+    undeclared = reference is not None and task not in app.parts().tasks and task not in terminal.config.file.types
     if undeclared and not unknown_ok:
         raise _unknown(app, task, reference)
     try:
         made = missing_file(app.url)
         async with _reached(app, wait):
             terminal.say_made(made)
-            notes = await _unsure(app, task, asked["queue"], reference)
+            is_type = task in terminal.config.file.types or await KnownTypes(app.store).of(task) is not None
+            notes = [] if is_type else await _unsure(app, task, asked["queue"], reference)
             for note in notes:
                 terminal.say(f"note: {note}")
             asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]

@@ -86,6 +86,16 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "agent setup": ("limpet agent setup", "limpet agent setup --folder .agent/skills/limpet --force"),
     "agent prime": ("limpet agent prime --agent a1", "limpet agent prime --agent a1 --json"),
+    "types": ("limpet types", "limpet types show eng.api"),
+    "types list": ("limpet types", "limpet types list --jsonl"),
+    "types show": ("limpet types show eng.api", "limpet types show eng.api --json"),
+    "types set": (
+        """limpet types set eng.api '{"queue": "eng", "capabilities": ["eng-backend"], "lease": "20m"}'""",
+        """limpet types set eng.api '{"result": {"required": ["decision"]}}' --reason 'reports lacked it'""",
+    ),
+    "types reset": ("limpet types reset eng.api", "limpet types reset eng.api --reason 'the file is right' --json"),
+    "types remove": ("limpet types remove eng.api", "limpet types remove eng.api --reason 'not used' --json"),
+    "types apply": ("limpet types apply", "limpet types apply --json"),
     "jobs": (
         "limpet jobs state:dead queue:mail",
         "limpet jobs 'args.amount>100' 'finished<1h' timeout -task:mail.send --jsonl",

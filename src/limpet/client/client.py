@@ -12,6 +12,7 @@ from msgspec import Struct
 from limpet.client.batch import Batch
 from limpet.client.bridge import Bridge
 from limpet.client.budget_precheck import BudgetPrecheck
+from limpet.client.file_types import FileTypes, Tables
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, JobHandle
@@ -88,6 +89,7 @@ class Client:
         injected: Injected,
         outbox: Callable[[], Outbox | None] = lambda: None,
         redact: Sequence[Rule] = (),
+        types: Callable[[], Tables] = dict,
     ) -> None:
         self.bridge = bridge
         self.injected = injected  # answers what a worker of this process would inject, None without one
@@ -100,6 +102,7 @@ class Client:
         self._outbox = outbox
         self.rules = PublishedRules(connection, specs, redact)
         self.producer = Producer(connection, settings.enqueue_timeout_s, specs, self.rules.publish)
+        self.types = FileTypes(connection, types)
         self._published = Published(connection)
         self.middleware: list[EnqueueMiddleware] = []
 
@@ -245,7 +248,11 @@ class Client:
         return other
 
     async def _look_up(self, name: str) -> TaskSpec:
-        return await self._in_time("controls", self._published.spec(name, self._settings.max_payload_bytes))
+        async def found() -> TaskSpec:
+            await self.types.publish()
+            return await self._published.spec(name, self._settings.max_payload_bytes)
+
+        return await self._in_time("controls", found())
 
     async def _in_time(self, verb: str, asked: Awaitable[T]) -> T:
         """What is asked of the store before a job is stored."""

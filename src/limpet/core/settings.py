@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -112,6 +112,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerTable = ServerTable()
     retention: RetentionTable = RetentionTable()
     alerts: AlertsTable | None = None  # None: this file says nothing of alerts, and changes nothing that is stored
+    types: dict[str, dict[str, Any]] = {}  # by name: see core/tasks/agent_type
 
 
 class Setting(Struct, frozen=True):

@@ -12,6 +12,7 @@ from limpet.ops.operation_runner import OperationRunner, run_operations
 from limpet.ops.operator import Operator
 from limpet.ops.query import InvalidQuery, parse_query
 from limpet.ops.schedules import Schedules
+from limpet.ops.types import Types
 from limpet.ops.waits import Waits
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Operator",
     "Reason",
     "Schedules",
+    "Types",
     "Waits",
     "parse_query",
     "run_operations",

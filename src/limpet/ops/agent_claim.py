@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,7 @@ class Asked:
     serves: Serves
     most: int
     lease_ms: int
+    lease_of: Callable[[Sequence[Claimed]], Awaitable[int]]  # for these jobs, whose types may ask for another
     wait_ms: int
     keyed: bool  # another call may ask the same, now or later
     over: asyncio.Event  # set when no one waits for the answer any more
@@ -40,6 +41,7 @@ class AgentClaim:
         self._store = sessions.store
         self._asked = asked
         self._sweep = sweep
+        self.lease_ms = asked.lease_ms  # that the jobs got
 
     async def jobs(self) -> tuple[Claimed, ...]:
         """Up to as many jobs as were asked for, leased; none leave no session behind."""
@@ -48,7 +50,8 @@ class AgentClaim:
                 if not self._asked.keyed:  # else the client may have asked again, and been answered with these
                     await self._sessions.leave(self._asked.session)
                 return ()
-            if not await self._beat(self._asked.lease_ms):
+            self.lease_ms = await self._asked.lease_of(jobs)
+            if not await self._beat(self.lease_ms):
                 return jobs
             # The session was closed in between, by another call with the key or as a silent one: it holds nothing.
         return ()

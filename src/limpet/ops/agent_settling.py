@@ -25,6 +25,7 @@ from limpet.ops.agent_sessions import AgentSessions, agent_of
 from limpet.ops.lease_answers import gone, stale
 from limpet.ops.redaction import redaction_of
 from limpet.ops.select import view_of
+from limpet.ops.types import KnownTypes
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
 
@@ -41,7 +42,7 @@ class Judged(Struct, frozen=True):
 
 
 async def settle(
-    sessions: AgentSessions, endings: Sequence[Ending], views: Sequence[JobView | None]
+    sessions: AgentSessions, types: KnownTypes, endings: Sequence[Ending], views: Sequence[JobView | None]
 ) -> list[LeaseAnswer]:
     """An answer for each end, in order. What makes no sense raises before anything is changed."""
     answers: dict[int, LeaseAnswer] = {}
@@ -52,6 +53,8 @@ async def settle(
         elif view.state is not State.running or view.token != ending.token:
             answers[at] = stale(view)
         else:
+            if isinstance(ending, Completed) and (type := await types.of(view.lane.task)) is not None:
+                type.refuse_result(ending.result)
             by_session[view.session or ""].append(await _judged(sessions.store, at, view, ending))
     for session, judged in by_session.items():
         answers.update(await _settle_one(sessions, session, judged))

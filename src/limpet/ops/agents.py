@@ -19,6 +19,7 @@ from limpet.core.jobs.view import JobView
 from limpet.core.records.claim import ClaimRecord
 from limpet.core.records.lease import LeaseAnswer
 from limpet.core.records.record import moment
+from limpet.core.tasks.agent_type import LEASE_MS
 from limpet.core.tasks.codec import encode_checkpoint
 from limpet.core.text.storable import storable
 from limpet.ops.agent_claim import AgentClaim, Asked
@@ -28,10 +29,10 @@ from limpet.ops.agent_settling import settle
 from limpet.ops.lease_answers import stale
 from limpet.ops.redaction import redaction_of
 from limpet.ops.select import resolve, view_of
+from limpet.ops.types import KnownTypes
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import Store
 
-LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
 MOST_JOBS: Final = 100  # of one claim
 MESSAGE_CHARS: Final = 1_000  # of progress
 
@@ -39,8 +40,9 @@ MESSAGE_CHARS: Final = 1_000  # of progress
 class Agents:
     """Claims and settles for agents. The jobs of one claim share a lease; different claims do not.
 
-    With `queues` only jobs of these can be claimed, kept and settled. `known` and `sweep` are for a process that does
-    this for many: what their sessions serve, and None where it sweeps by itself.
+    With `queues` only jobs of these can be claimed, kept and settled. `known`, `types` and `sweep` are for a process
+    that does this for many: what their sessions serve, the types of the store, and False where it sweeps by itself.
+    A lease that is not asked for is that of the job's type, else `lease_ms`.
     """
 
     def __init__(
@@ -51,9 +53,13 @@ class Agents:
         queues: frozenset[str] | None = None,
         clock: Callable[[], int] | None = None,
         known: KnownSessions | None = None,
+        types: KnownTypes | None = None,
         sweep: bool = True,
+        lease_ms: int = LEASE_MS,
     ) -> None:
         self.store = store
+        self._types = types or KnownTypes(store)
+        self._lease_ms = lease_ms
         self._queues = queues
         self._clock = clock
         self._sessions = AgentSessions(store, actor, known or KnownSessions(), clock, queues)
@@ -68,7 +74,7 @@ class Agents:
         serves: Serves,
         *,
         most: int = 1,
-        lease_ms: int = LEASE_MS,
+        lease_ms: int | None = None,
         wait_ms: int = 0,
         key: str | None = None,
         over: asyncio.Event | None = None,
@@ -83,11 +89,18 @@ class Agents:
             raise InvalidOption(f"max={most} jobs cannot be claimed at once", fix=f"ask for 1 to {MOST_JOBS}")
         over = over or asyncio.Event()
         session = self._sessions.name(agent, key)
-        asked = Asked(session, self._within(serves), most, lease_ms, wait_ms, key is not None, over)
-        jobs = await AgentClaim(self._sessions, asked, self._sweep).jobs()
+
+        async def lease_of(jobs: Sequence[Claimed]) -> int:
+            return max([await self._lease_of(job.lane.task, lease_ms) for job in jobs])
+
+        asked = Asked(
+            session, self._within(serves), most, lease_ms or self._lease_ms, lease_of, wait_ms, key is not None, over
+        )
+        claim = AgentClaim(self._sessions, asked, self._sweep)
+        jobs = await claim.jobs()
         if not jobs:
             return []
-        until_ms = self._now_ms() + lease_ms
+        until_ms = self._now_ms() + claim.lease_ms
         records, _ = await asyncio.gather(self._records(jobs, until_ms), self._log("agent.claim", session, jobs))
         if over.is_set() and key is None:
             await self._sessions.leave(session)
@@ -95,11 +108,12 @@ class Agents:
             return []
         return records
 
-    async def heartbeat(self, id: str, token: int, *, lease_ms: int = LEASE_MS) -> LeaseAnswer:
+    async def heartbeat(self, id: str, token: int, *, lease_ms: int | None = None) -> LeaseAnswer:
         """Keep the lease for another `lease_ms`, for all jobs of its claim; says whether someone wants it cancelled."""
         view = await self._view(id)
         if not _holds(view, token):
             return stale(view)
+        lease_ms = await self._lease_of(view.lane.task, lease_ms)
         session, text = view.session or "", "lease kept"
         cancel, until_ms = view.cancel_requested, None
         if not is_agents(session):
@@ -194,13 +208,19 @@ class Agents:
         for view in views:
             if view is not None:
                 self._refuse_others(view)
-        return await settle(self._sessions, endings, views)
+        return await settle(self._sessions, self._types, endings, views)
 
     # -- inside
 
+    async def _lease_of(self, task: str, asked_ms: int | None) -> int:
+        if asked_ms is not None:
+            return asked_ms
+        found = await self._types.of(task)
+        return self._lease_ms if found is None else found.lease_ms
+
     async def _end(self, ending: Ending) -> LeaseAnswer:
         view = await self._view(ending.id)
-        (answer,) = await settle(self._sessions, [ending], [view])
+        (answer,) = await settle(self._sessions, self._types, [ending], [view])
         return answer
 
     async def _save(self, view: JobView, token: int, note: Note, text: str) -> LeaseAnswer:
@@ -231,7 +251,11 @@ class Agents:
 
     async def _records(self, jobs: Sequence[Claimed], until_ms: int) -> list[ClaimRecord]:
         attempts = await asyncio.gather(*(attempts_of(self.store, job.id) for job in jobs))
-        return [ClaimRecord.of(job, before, until=moment(until_ms)) for job, before in zip(jobs, attempts, strict=True)]
+        types = [await self._types.of(job.lane.task) for job in jobs]
+        return [
+            ClaimRecord.of(job, before, until=moment(until_ms), type=type)
+            for job, before, type in zip(jobs, attempts, types, strict=True)
+        ]
 
     async def _log(self, kind: str, session: str, jobs: Sequence[Claimed], reason: str = "") -> None:
         asked_ms = self._sessions.asked_ms

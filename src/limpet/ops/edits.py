@@ -14,6 +14,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.view import JobView
 from limpet.core.redaction.redaction import Redaction
 from limpet.core.redaction.rule import MASK, holds_mask
+from limpet.core.tasks.agent_type import refuse_arguments
 from limpet.core.tasks.codec import MAX_BYTES, too_large
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.tasks.schema import Schema, fault_in, names_of
@@ -78,6 +79,9 @@ class Edit:
             raise too_large(len(edited.args), most, "the arguments", "store it elsewhere and pass where it is")
         said = self.patch if self.args is None else self.args
         schema: Schema = {} if task is None else names_of(task.schema, but=said or ())
+        if task is not None and (type := task.agent_type()) is not None:
+            refuse_arguments(task.name, type.table.arguments, _args(edited), refers=True)
+            return
         fault = fault_in(_args(edited), schema, open_at=_is_ref)
         if fault is not None:
             raise InvalidArguments(

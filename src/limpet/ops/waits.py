@@ -91,7 +91,8 @@ class Waits:
         view = await view_of(self.store, await self.job(which, task=task))
         event = _open_question(view)
         said = await self._send(view.id, event, encode_value(Answer(storable(text, CHARS), storable(self.actor))))
-        question = (await redaction_of(self.store)).of(view).text(questions_of(view.notes)[event].question)
+        asked = questions_of(view.notes).get(event)
+        question = "" if asked is None else (await redaction_of(self.store)).of(view).text(asked.question)
         await self._log("job.answer", said, {"question": question}, storable(text))
         return said
 
@@ -250,6 +251,8 @@ def _open_question(view: JobView) -> str:
     for of in ([each for each in asked if each in waits], [each for each in asked if each not in given], asked):
         if of:
             return of[-1]
+    if view.state in FINISHED:
+        return f"{ANSWER}1"  # the store will answer why not
     raise InvalidOption(
         f"job {id_text(view.id)} asks nothing, it is {view.state.value}", fix="limpet approvals lists what jobs ask"
     )

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from limpet.client.client import Client
 from limpet.core.jobs.job import Enqueued
-from limpet.ops import Agents, Flows, Operator, Schedules, Waits
+from limpet.ops import Agents, Flows, Operator, Schedules, Types, Waits
 from limpet.ops.feed import Feed
 from limpet.ops.since import since_ms
 from limpet.server.caller import Caller
@@ -75,6 +75,11 @@ class Call(Generic[Q, B]):
     def waits(self) -> Waits:
         """Approvals and signals."""
         return Waits(self.store, self.caller.name)
+
+    @cached_property
+    def types(self) -> Types:
+        """What agents do, and what it takes and answers."""
+        return Types(self.store, self.caller.name)
 
     @cached_property
     def agents(self) -> Agents:

@@ -13,6 +13,7 @@ from limpet.core.jobs.lease import Serves
 from limpet.core.records.claim import ClaimRecord
 from limpet.ops.agent_sessions import KnownSessions
 from limpet.ops.agents import Agents
+from limpet.ops.types import KnownTypes
 from limpet.server.caller import Caller
 from limpet.server.log import server_log
 from limpet.server.places import Places
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from limpet.server.call import Call
 
 SWEEP_S: Final = 1.0  # as workers of ours do
+LEASE_MS: Final = 60_000  # a program can say that it lives more often than an agent can
 
 
 class Lending:
@@ -31,6 +33,7 @@ class Lending:
         self._store = store
         self._places = places
         self._known = KnownSessions()
+        self._types = KnownTypes(store)
         self._sweeping: asyncio.Task[None] | None = None
 
     def agents(self, caller: Caller) -> Agents:
@@ -38,7 +41,15 @@ class Lending:
         if self._sweeping is None:
             # From the first on, since from here on jobs may be held that only a sweep brings back.
             self._sweeping = asyncio.ensure_future(self._sweep())
-        return Agents(self._store, caller.name, queues=caller.queues, known=self._known, sweep=False)
+        return Agents(
+            self._store,
+            caller.name,
+            queues=caller.queues,
+            known=self._known,
+            types=self._types,
+            sweep=False,
+            lease_ms=LEASE_MS,
+        )
 
     async def claim(
         self,
@@ -47,7 +58,7 @@ class Lending:
         serves: Serves,
         *,
         most: int,
-        lease_ms: int,
+        lease_ms: int | None,
         wait_ms: int,
         key: str | None,
     ) -> list[ClaimRecord]:

@@ -28,6 +28,7 @@ from limpet.server.routes import (
     stats,
     tasks,
     tokens,
+    types,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -46,6 +47,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *flows.ROUTES,
     *flows_act.ROUTES,
     *tasks.ROUTES,
+    *types.ROUTES,
     *approvals.ROUTES,
     *alerts.ROUTES,
     *stats.ROUTES,

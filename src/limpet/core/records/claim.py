@@ -16,10 +16,17 @@ from limpet.core.jobs.meta import asked_meta
 from limpet.core.jobs.view import AttemptView
 from limpet.core.records.job import NoteRecord, note_record
 from limpet.core.records.record import Record, content, seconds
+from limpet.core.tasks.agent_type import AgentType
 
 _CHECKPOINT: Final = "checkpoint"
 _WAITING: Final = "waiting"  # of a wait that is over, which no agent has a use for
-_LEFT_OUT: Final = ("meta", "args_error", "checkpoint")  # of the JSON, where there is none
+_LEFT_OUT: Final = (
+    "meta",
+    "args_error",
+    "checkpoint",
+    "description",
+    "result_contract",
+)  # of the JSON, where there is none
 
 
 class FailureRecord(Record, frozen=True, kw_only=True):
@@ -42,6 +49,8 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
     attempts: int
     until: datetime  # the lease, without a heartbeat
     timeout_s: float | None  # a job that runs for longer is taken back, heartbeats or not
+    description: str | None = None  # of its type: what is to be done
+    result_contract: dict[str, Any] | None = None  # JSON Schema that a result must keep
     meta: dict[str, Any] | None = None
     args: Any  # with what the parents left where they refer to it
     args_error: str | None = None  # why that cannot be
@@ -51,7 +60,14 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
     failed_before: tuple[FailureRecord, ...]
 
     @classmethod
-    def of(cls, claimed: Claimed, attempts: Sequence[AttemptView] = (), *, until: datetime) -> ClaimRecord:
+    def of(
+        cls,
+        claimed: Claimed,
+        attempts: Sequence[AttemptView] = (),
+        *,
+        until: datetime,
+        type: AgentType | None = None,
+    ) -> ClaimRecord:
         """The public face of a claim."""
         args, args_error = _arguments(claimed)
         kept = next((note for note in claimed.notes if note.kind == _CHECKPOINT), None)
@@ -64,6 +80,8 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
             attempts=claimed.policy.attempts,
             until=until,
             timeout_s=seconds(claimed.policy.timeout_ms),
+            description=None if type is None else type.table.description or None,
+            result_contract=type.table.result if type is not None and isinstance(type.table.result, dict) else None,
             meta=asked_meta(claimed.meta) or None,
             args=args,
             args_error=args_error,

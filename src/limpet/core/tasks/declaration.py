@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace as replace_rule
+from msgspec.structs import replace as replace_record
 
+from limpet.core.errors import InvalidOption
 from limpet.core.gate import GateRule
 from limpet.core.jobs.job import PRIORITIES, OnDuplicate, Policy
 from limpet.core.jobs.state import State
@@ -20,6 +21,7 @@ from limpet.core.limits.limit import Breaker, DeclaredLimit
 from limpet.core.limits.period import Period
 from limpet.core.limits.unit import ONE, Cost
 from limpet.core.redaction.rule import parse_rules
+from limpet.core.tasks.agent_type import AgentType, TypeSource
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declare import OnLostLease
 from limpet.core.tasks.queue import Queue
@@ -77,6 +79,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     on_lost_lease: OnLostLease | None = None
     redact: tuple[str, ...] = ()  # what no face may show of its jobs; read where a job is shown: see core/redaction
     schema: dict[str, Any] = {}
+    type: TypeSource | None = None  # there is no code: agents do its jobs
 
     @classmethod
     def of(cls, spec: TaskSpec) -> Declaration:
@@ -113,12 +116,28 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             schema=spec.signature.schema(),
         )
 
+    @classmethod
+    def of_type(cls, name: str, source: TypeSource, where: str = "") -> Declaration:
+        """What a type says; a table that makes no sense is refused by name."""
+        found = AgentType(name, source.table(), where)
+        found.check()
+        return replace_record(cls.of(found.spec), type=source)
+
+    def agent_type(self) -> AgentType | None:
+        """The type that this is; None for a task with code."""
+        return None if self.type is None else AgentType(self.name, self.type.table())
+
     def control(self) -> Control:
         """The record that a store keeps."""
         return Control(KIND, self.name, msgspec.json.encode(self, order="deterministic"))
 
     def spec(self) -> TaskSpec:
-        """The task as far as it is known here: any JSON object fits, and jobs queue and fail as declared."""
+        """The task as far as it is known here: any JSON object fits, and jobs queue and fail as declared.
+
+        A type is known as a whole.
+        """
+        if (found := self.agent_type()) is not None:
+            return found.spec
         return replace(
             TaskSpec.named(self.name, queue=self.queue),
             aliases=self.aliases,
@@ -160,7 +179,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
         kind, _, key = gate.partition(":")
         if self.breaker_key is None or kind != "breaker" or not Template(self.breaker_key).made(key):
             return None
-        return replace_rule(self.breaker, key=gate)
+        return replace_record(self.breaker, key=gate)
 
     def constant_rules(self) -> Iterator[GateRule]:
         """The gates whose keys are the same for every job of the task."""
@@ -173,8 +192,10 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
 def read_declaration(control: Control) -> Declaration | None:
     """The declaration in a stored record; None when another release wrote one that cannot be read here."""
     try:
-        return msgspec.json.decode(control.value, type=Declaration)
-    except msgspec.MsgspecError:
+        found = msgspec.json.decode(control.value, type=Declaration)
+        found.agent_type()
+        return found
+    except (msgspec.MsgspecError, InvalidOption):
         return None
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import UNSET
@@ -74,7 +74,7 @@ class Signature:
         return cls(label, [Parameter(p.name, p.kind, p.annotation, p.default) for p in found], fn)
 
     @classmethod
-    def open(cls, label: str) -> Signature:
+    def open(cls, label: str) -> Self:
         """The signature of a task that only a worker knows: any JSON object fits."""
         more = [
             Parameter("args", Kind.VAR_POSITIONAL, EMPTY, EMPTY),

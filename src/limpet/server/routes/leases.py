@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from limpet.core.access.refusal import OutOfScope, TooManyWaiting
-from limpet.core.errors import InvalidOption, JobNotFound, LeaseLost, PayloadTooLarge
+from limpet.core.errors import InvalidArguments, InvalidOption, JobNotFound, LeaseLost, PayloadTooLarge
 from limpet.core.flows.question import CHARS
 from limpet.core.jobs.ids import id_text, known_id
 from limpet.core.jobs.lease import Serves
@@ -29,7 +29,10 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Meta(max_length=1_000)]
 Token = Annotated[int, Meta(ge=0, lt=2**53, description="The token that the claim answered.")]
 Id = Annotated[str, Meta(description="The id of the job.")]
-Lease = Annotated[float, Meta(ge=1, le=86_400, description="Seconds until the jobs are lost without a heartbeat.")]
+Lease = Annotated[
+    float,
+    Meta(ge=1, le=86_400, description="Seconds until the jobs are lost without a heartbeat: the type's, else 60."),
+]
 Wait = Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for a job, if there is none.")]
 Most = Annotated[int, Meta(ge=1, le=MOST_JOBS, description="Jobs at most; they share one lease.")]
 Key = Annotated[str, Meta(min_length=1, max_length=200, description="The same key again answers the same jobs again.")]
@@ -50,7 +53,7 @@ class Claim(_Body, frozen=True, kw_only=True):
     tasks: Names | None = None
     capabilities: Names = []
     max: Most = 1
-    lease: Lease = 60
+    lease: Lease | None = None
     wait: Wait = 0
     key: Key | None = None
 
@@ -59,7 +62,7 @@ class Heartbeat(_Body, frozen=True, kw_only=True):
     """A sign of life."""
 
     token: Token
-    lease: Lease = 60
+    lease: Lease | None = None
 
 
 class Checkpoint(_Body, frozen=True, kw_only=True):
@@ -115,8 +118,8 @@ class Fail(_End, frozen=True, kw_only=True):
             self.message,
             spent=self.spent,
             kind=self.kind,
-            retry_after_ms=None if self.retry_after is None else _ms(self.retry_after),
-            timeout_ms=None if self.timeout is None else _ms(self.timeout),
+            retry_after_ms=_some_ms(self.retry_after),
+            timeout_ms=_some_ms(self.timeout),
             type=self.type,
             traceback=self.traceback,
         )
@@ -140,7 +143,7 @@ class Block(_End, frozen=True, kw_only=True):
 
     def ending(self, id: str) -> Ending:
         """As the operator API takes it."""
-        timeout_ms = None if self.timeout is None else _ms(self.timeout)
+        timeout_ms = _some_ms(self.timeout)
         return Blocked(id=id, token=self.token, spent=self.spent, question=self.question, timeout_ms=timeout_ms)
 
 
@@ -183,7 +186,7 @@ async def claimed(call: Call[None, Claim]) -> list[ClaimRecord]:
         asked.worker,
         serves,
         most=asked.max,
-        lease_ms=_ms(asked.lease),
+        lease_ms=_some_ms(asked.lease),
         wait_ms=_ms(asked.wait),
         key=asked.key,
     )
@@ -191,7 +194,7 @@ async def claimed(call: Call[None, Claim]) -> list[ClaimRecord]:
 
 async def kept(call: Call[None, Heartbeat]) -> LeaseAnswer:
     """Keep the lease, of all jobs that were claimed together; `cancel_requested` says that the job should stop."""
-    return insisted(await call.agents.heartbeat(_id(call), call.body.token, lease_ms=_ms(call.body.lease)))
+    return insisted(await call.agents.heartbeat(_id(call), call.body.token, lease_ms=_some_ms(call.body.lease)))
 
 
 async def noted(call: Call[None, Checkpoint]) -> LeaseAnswer:
@@ -250,6 +253,10 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
+def _some_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else _ms(seconds)
+
+
 _LEASE: Final = (LeaseLost, JobNotFound, OutOfScope)
 _TOKEN: Final = {"token": 3641}
 
@@ -275,7 +282,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/leases/{id}/complete",
         "worker",
         completed,
-        errors=(*_LEASE, PayloadTooLarge),
+        errors=(*_LEASE, PayloadTooLarge, InvalidArguments),
         example={**_TOKEN, "result": {"pages": 10}},
         most_bytes=MOST_BYTES,
     ),
@@ -299,7 +306,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "worker",
         settled,
         of="leases",
-        errors=(JobNotFound, OutOfScope, PayloadTooLarge, InvalidOption),
+        errors=(JobNotFound, OutOfScope, PayloadTooLarge, InvalidOption, InvalidArguments),
         example={"leases": [{"end": "complete", "id": "019a0000-0000-7000-8000-000000000000", **_TOKEN}]},
         most_bytes=MOST_BYTES,
     ),
