@@ -78,7 +78,7 @@ tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-ol
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) --ignore tests/chaos
 	@echo "tests: chaos, $(CHAOS) at a time"
-	@$(BIN)/python -m pytest $(PYTEST) -n $(CHAOS) --timeout 300 tests/chaos
+	@$(BIN)/python -m pytest $(PYTEST) -n $(CHAOS) --timeout 900 tests/chaos
 
 matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
 	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)

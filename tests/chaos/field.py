@@ -30,6 +30,8 @@ from limpet.runtime.supervisor import SupervisorSettings
 from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
 
+PATIENCE_S = 240.0  # a starved machine is late; what never comes true is still found
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
@@ -54,7 +56,7 @@ class WorkerProcess:
     def signal(self, number: int) -> None:
         kill(self.pid, number)
 
-    async def ended(self, within_s: float = 60) -> int:
+    async def ended(self, within_s: float = PATIENCE_S) -> int:
         """Its exit code."""
         return await asyncio.to_thread(self.process.wait, within_s)
 
@@ -140,7 +142,7 @@ class Field:
         return [line for line in lines if word in (None, line[0])]
 
     async def until(
-        self, what: str, true: Callable[[], bool | Coroutine[Any, Any, bool]], within_s: float = 60
+        self, what: str, true: Callable[[], bool | Coroutine[Any, Any, bool]], within_s: float = PATIENCE_S
     ) -> None:
         """Wait for something to become true; say what never did."""
         deadline_s = time.monotonic() + within_s
@@ -151,7 +153,7 @@ class Field:
             await asyncio.sleep(0.02)
         raise AssertionError(f"within {within_s} s: {what}; counts {await self.store.count()}")
 
-    async def finished(self, count: int, within_s: float = 90) -> Counts:
+    async def finished(self, count: int, within_s: float = PATIENCE_S) -> Counts:
         """Wait until so many jobs have ended, however they did."""
 
         async def all_ended() -> bool:

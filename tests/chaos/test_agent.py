@@ -164,7 +164,7 @@ async def is_written(life: Life, id: bytes, bill: Bill, paid: set[str] = PAID_ST
     assert bill.paid == dict.fromkeys(paid, 1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("engine", "only"), DEATHS)
 async def test_no_recorded_step_runs_twice_wherever_the_worker_dies(
     engine: str, only: str, nursery: Nursery, provider: Provider, folder: Path
@@ -200,7 +200,7 @@ async def test_no_recorded_step_runs_twice_wherever_the_worker_dies(
     assert provider.bill().paid.keys() == provider.bill().asked.keys()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", PLACES)
 async def test_a_job_that_is_suspended_goes_on_wherever_the_worker_dies(
     engine: str, nursery: Nursery, provider: Provider, folder: Path

@@ -66,7 +66,7 @@ async def leases_run_out(url: str) -> None:
     await store.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_money_is_conserved_wherever_the_bank_dies(nursery: Nursery) -> None:
     url = fresh_database(shared(POSTGRES))
     assert await asyncio.to_thread(nursery.live, Life(url)) == 0

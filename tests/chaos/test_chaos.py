@@ -104,7 +104,7 @@ async def test_jobs_that_end_their_process_over_and_over_never_end_the_command(f
     """Five children in a row that had started no job would."""
     ids = await field.put("poison", {}, 3)
     worker = field.start(concurrency=1)
-    await field.finished(3, within_s=110)
+    await field.finished(3)
     assert {view.cause for view in await field.views(ids)} == {"poison"}
     assert len({line[4] for line in field.trace("start")}) > 5, "each has ended two children and a process of its own"
     assert worker.process.poll() is None
@@ -194,7 +194,7 @@ async def test_a_second_signal_does_not_wait_for_the_grace(field: Field) -> None
     await asyncio.sleep(2)  # it has heard of the first; two that come at once are one
     assert worker.process.poll() is None
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(within_s=30) == 0
+    assert await worker.ended() == 0
     view = (await field.views([id]))[0]
     assert (view.state, view.attempt) == (State.ready, 0), id_text(id)
 

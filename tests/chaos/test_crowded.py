@@ -22,7 +22,7 @@ CONNECTIONS = COMMANDS + 2  # one for the eyes of this test, and one for whoever
 HELD = """SELECT count(*) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name = 'limpet'"""
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 
 
 class Eyes:

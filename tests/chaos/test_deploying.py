@@ -18,7 +18,7 @@ JOBS = 30  # of each kind, in each of the two waves
 
 
 @on_every_engine
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_in_a_rolling_deployment_none_is_dead_and_claims_are_counted(field: Field) -> None:
     old = [hire(field, "before") for _ in range(2)]
     await staffed(field, *old)

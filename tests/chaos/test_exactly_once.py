@@ -95,7 +95,7 @@ async def is_paid_once(life: Life, id: bytes) -> None:
     await store.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("executor", ["async", *in_matrix("a thread makes the same calls", "thread")])
 @pytest.mark.parametrize("ground", PLACES)
 async def test_effects_happen_once_wherever_the_worker_dies(

@@ -126,7 +126,7 @@ def wait_of(me: Start, lines: list[Start], since_ns: int) -> Wait:
 
 
 @on("redis", why="each engine's order is in the contract; this is about what workers ask for")
-@pytest.mark.timeout(3_600 if FULL else 300)
+@pytest.mark.timeout(3_600 if FULL else 900)
 async def test_a_newcomer_waits_for_one_round_whatever_others_have(
     field: Field, request: pytest.FixtureRequest
 ) -> None:

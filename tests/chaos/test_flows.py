@@ -21,7 +21,7 @@ EVERY_S = 0.5
 
 
 @on("postgres", why="claims and settlements race in that server; crash points and walks cover the others")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_flows_run_to_their_ends_through_kills_of_their_workers(field: Field) -> None:
     """Two chords in a chain with a group between them; every other kill takes a whole worker."""
     app.rebind(field.url)

@@ -26,7 +26,7 @@ WORKERS = 2
 
 
 @on_every_engine
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_of_all_deaths_through_kill_9_none_is_missing(field: Field) -> None:
     workers = [hire(field) for _ in range(WORKERS)]
     await field.until("the hook is published", partial(is_published, field))

@@ -58,7 +58,7 @@ def at_half_past() -> int:
 
 
 @on("postgres", why="its claims overtake settlements; the contract has the arithmetic of all")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_rates_and_budgets_hold_through_an_hour_of_kills(field: Field, tmp_path: Path) -> None:
     clock_file, ids, start_ms = tmp_path / "clock", IdMaker(), at_half_past()
     clock = FastClock(clock_file)
@@ -169,7 +169,7 @@ def known(lines: list[Line], starts: list[Line], **before: int) -> Collection[in
 
 
 @on("redis", why="one engine in a day; concurrency 1 is in the contract of all")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_one_at_a_time_never_sees_two(field: Field) -> None:
     ways = ("worker", "child", "another") * 2  # the whole worker of the holder, its process alone, or somebody else's
     await field.look_after()
@@ -215,7 +215,7 @@ def check_alone(lines: list[list[str]], killed: dict[int, int]) -> None:
 
 
 @on_every_engine
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_429_stops_every_worker_and_costs_no_attempt(field: Field) -> None:
     for _ in range(WORKERS):
         hire(field)
@@ -247,7 +247,7 @@ def called(field: Field, times: dict[int, int]) -> bool:
 
 
 @on_every_engine
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_429_is_known_to_every_worker_within_100_ms(field: Field) -> None:
     """Of several one is enough: what is late by itself is so each time, and a busy machine is late now and then."""
     for _ in range(WORKERS):

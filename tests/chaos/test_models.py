@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "models.py"
 
 
 @on("sqlite", why="the arithmetic is in the contract; this is about what workers ask for")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_eight_workers_use_what_a_provider_allows_and_are_hardly_ever_refused(url: str) -> None:
     command = [sys.executable, str(EXAMPLE), "--seconds", "8"]
     env = {**os.environ, "LIMPET_URL": url}

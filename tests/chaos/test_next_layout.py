@@ -123,7 +123,7 @@ async def upgrade(street: Street, then: Path) -> None:
     await street.everything_happened_once()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 async def test_workers_of_two_layouts_share_a_namespace(street: Street, server: RedisServer, tmp_path: Path) -> None:
     await upgrade(street, next_release(tmp_path / "next", REDIS))
@@ -133,7 +133,7 @@ async def test_workers_of_two_layouts_share_a_namespace(street: Street, server: 
     assert faults(server, "default") == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_workers_of_two_layouts_share_a_file(street: Street, tmp_path: Path) -> None:
     await upgrade(street, next_release(tmp_path / "next", SQLITE))

@@ -24,7 +24,7 @@ from limpet.stores.open import open_store
 from limpet_contract.bench import Bench
 from limpet_contract.harness import Clock
 from limpet_contract.seeds import seed_of
-from tests.chaos.field import ROOT
+from tests.chaos.field import PATIENCE_S, ROOT
 from tests.outbox.ground import Ground
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
@@ -121,7 +121,7 @@ def start(process: subprocess.Popen[str], kill_at: int) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.timeout(1_500 if FULL else 300)
+@pytest.mark.timeout(1_500 if FULL else 900)
 async def test_a_relay_killed_between_any_two_steps(ground: Ground, bench: Bench, server: RedisServer) -> None:
     ran: list[Any] = []
     number, kills, step = 0, 0, 1
@@ -182,7 +182,7 @@ async def produce(ground: Ground, name: str, stop: asyncio.Event, seed: int) -> 
 @pytest.mark.parametrize(
     "ground", ["postgres", *in_matrix("a relay makes the same calls beside SQLite", "sqlite")], indirect=True
 )
-@pytest.mark.timeout(1_500 if FULL else 300)
+@pytest.mark.timeout(1_500 if FULL else 900)
 async def test_a_relay_killed_at_any_moment(
     ground: Ground, bench: Bench, server: RedisServer, request: pytest.FixtureRequest
 ) -> None:
@@ -209,7 +209,7 @@ async def test_a_relay_killed_at_any_moment(
     while ground.left():  # noqa: ASYNC110  # another process empties it
         await asyncio.sleep(0.05)
     last.terminate()
-    last.communicate(timeout=60)
+    last.communicate(timeout=PATIENCE_S)
     ran += await run_and_forget(bench)
     assert busy > KILLS / 3
     for name, count in committed.items():

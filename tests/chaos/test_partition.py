@@ -77,7 +77,7 @@ def entered(field: Field, count: int) -> bool:
 
 
 @on_every_engine
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_two_are_never_inside_while_a_worker_is_cut_off(field: Field) -> None:
     await field.look_after()
     ids = [*await put(field, "inside", [{}]), *await put(field, "inside_a_process", [{}])]

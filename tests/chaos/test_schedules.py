@@ -24,7 +24,7 @@ KILLS = 10
 
 
 @on("postgres", why="tests/engines/test_ticks.py has the ticks of all engines")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_every_second_fires_once_while_workers_are_killed_and_frozen(field: Field) -> None:
     workers = [hire(field) for _ in range(WORKERS)]
     await field.until("the first tick ran", lambda: bool(field.trace("ran")), 60)

@@ -20,7 +20,7 @@ GATE = "breaker:provider"
 
 
 @on_every_engine
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("slots", [10, *in_matrix("the contract has all three in one process", 1, 100)])
 async def test_what_starts_after_a_breaker_opened_was_claimed_before(field: Field, slots: int) -> None:
     for _ in range(WORKERS):

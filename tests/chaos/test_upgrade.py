@@ -58,7 +58,7 @@ def new(tmp_path: Path) -> Path:
     return make_next(tmp_path / "next")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_workers_of_this_release_work_on_while_the_schema_is_upgraded_to_the_next(
     field: Field, database: PostgresServer, books: psycopg.Connection[Any], new: Path, tmp_path: Path
 ) -> None:

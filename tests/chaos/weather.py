@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from limpet.stores.sqlite.library import library
-from tests.chaos.field import ROOT
+from tests.chaos.field import PATIENCE_S, ROOT
 from tests.servers import postgres, redis
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
@@ -130,7 +130,7 @@ class Command:
         """The pids of its child processes, as the kernel knows them."""
         return [child.pid for child in psutil.Process(self.process.pid).children()]
 
-    def until(self, what: str, true: Callable[[], bool], within_s: float = 60) -> None:
+    def until(self, what: str, true: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
         """Wait for something to become true; say what never did."""
         deadline_s = time.monotonic() + within_s
         while not true():
@@ -145,7 +145,7 @@ class Command:
         """How many jobs were started."""
         return self.trace.read_text().count("start ") if self.trace.exists() else 0
 
-    def ended(self, within_s: float = 60) -> int:
+    def ended(self, within_s: float = PATIENCE_S) -> int:
         """Its exit code."""
         return self.process.wait(within_s)
 

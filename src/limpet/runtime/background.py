@@ -10,6 +10,8 @@ from asyncio.tasks import _unregister_task
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from limpet.stores.errand import errand
+
 T = TypeVar("T")
 
 
@@ -20,6 +22,6 @@ def background(
 
     A loop that closes does not cancel it either. It is made without the loop's task factory, which is the handlers'.
     """
-    task = asyncio.Task(work, loop=loop or asyncio.get_running_loop(), name=name)
+    task = errand(work, loop or asyncio.get_running_loop(), name=name)
     _unregister_task(task)  # the hook that asyncio documents for tasks of other libraries
     return task

@@ -19,6 +19,7 @@ from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, JobView
 from limpet.stores.base import READER, Broadcasts
 from limpet.stores.callers import apart
+from limpet.stores.errand import errand
 
 EVERY_S: Final = 0.1  # between two messages of changes
 COUNTS_EVERY_S: Final = 0.5  # between two messages of counts
@@ -159,7 +160,7 @@ class Outlet:
     def look(self) -> None:
         """See in the background whether there is a reader."""
         if self._looking is None or self._looking.done():
-            self._looking = self._loop.create_task(self._look(), context=apart())
+            self._looking = errand(self._look(), self._loop, context=apart())
 
     async def _look(self) -> None:
         listened = False
@@ -170,7 +171,7 @@ class Outlet:
     def _tell_soon(self) -> None:
         self._later = None
         if self._telling is None or self._telling.done():
-            self._telling = self._loop.create_task(self._tell(), context=apart())
+            self._telling = errand(self._tell(), self._loop, context=apart())
         else:
             self._later = self._loop.call_later(EVERY_S, self._tell_soon)
 
@@ -203,7 +204,7 @@ class Outlet:
         """Nothing has changed for a while: a message without news shows a reader whether it has missed the last one."""
         self._quiet = None
         if self._later is None and (self._telling is None or self._telling.done()):
-            self._telling = self._loop.create_task(self._send(), context=apart())
+            self._telling = errand(self._send(), self._loop, context=apart())
 
     async def _look_up(self) -> None:
         """Learn the queues and tasks of jobs that this process did not claim."""

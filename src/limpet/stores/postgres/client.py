@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from limpet.core.errors import LimpetError, StoreError
+from limpet.stores.errand import errand
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.connection import Connection, Refusal, Row
 from limpet.stores.postgres.pool import Pool
@@ -176,10 +177,10 @@ class Client(ServerClient[Query]):
 
     def _errand(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A coroutine that no caller waits for."""
-        errand = self._loop.create_task(coroutine)
-        self._errands.add(errand)
-        errand.add_done_callback(self._errands.discard)
-        return errand
+        task = errand(coroutine, self._loop)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+        return task
 
     def _statement(self, sql: str) -> Statement:
         known = self._statements.get(sql)
@@ -313,8 +314,8 @@ class Client(ServerClient[Query]):
     def drop(self) -> None:
         """Let go of all connections, for good: who still waits is told."""
         self.pool.drop()
-        for errand in self._errands:
-            errand.cancel()
+        for task in self._errands:
+            task.cancel()
 
 
 def _pass_on(task: asyncio.Task[list[Row]], answer: asyncio.Future[list[Row]], verb: str) -> None:

@@ -21,6 +21,7 @@ from psycopg.pq import DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.types.json import set_json_loads
 
+from limpet.stores.errand import errand
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import Statement
 from limpet.stores.server.trouble import Lost, Silent, fail
@@ -280,7 +281,7 @@ class Connection:
         if self._future is not None:
             fail(self._future, Silent("the server did not answer in time"))
         self._leave()
-        self.farewell = self._loop.create_task(self._cancel())
+        self.farewell = errand(self._cancel(), self._loop)
         self._over("the server did not answer in time")
 
     # -- how it ends

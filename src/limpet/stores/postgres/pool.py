@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import Final
 
+from limpet.stores.errand import errand
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.connection import Connection, Crowded, open_connection
 from limpet.stores.postgres.trouble import TROUBLE
@@ -115,7 +116,7 @@ class Pool:
             self._open()
 
     def _open(self) -> None:
-        opening = self._loop.create_task(open_connection(self.url))
+        opening = errand(open_connection(self.url), self._loop)
         self._opening.add(opening)
         opening.add_done_callback(self._opened)
 

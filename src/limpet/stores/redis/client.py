@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from limpet.core.errors import StoreError
+from limpet.stores.errand import errand
 from limpet.stores.redis import trouble
 from limpet.stores.redis.connection import Connection, Refusal, Word
 from limpet.stores.redis.scripts import Script
@@ -173,7 +174,7 @@ class Client(ServerClient[Command]):
             return connection
         opening = self._opening
         if opening is None:
-            opening = self._opening = self._loop.create_task(self._open())
+            opening = self._opening = errand(self._open(), self._loop)
             opening.add_done_callback(self._opening_ended)
         try:
             async with asyncio.timeout_at(request.deadline):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from limpet.stores.base import Hear
+from limpet.stores.errand import errand
 from limpet.stores.server.client import pause
 from limpet.stores.server.trouble import said
 
@@ -44,7 +45,7 @@ class Subscription:
         """Return when it listens. Raises what the first connection raises."""
         async with asyncio.timeout(timeout_s):
             line = self._line = await self._connect()
-        self._living = asyncio.get_running_loop().create_task(self._live(line), name="limpet-subscription")
+        self._living = errand(self._live(line), asyncio.get_running_loop(), name="limpet-subscription")
 
     def close(self) -> None:
         """Hear no more. Idempotent."""

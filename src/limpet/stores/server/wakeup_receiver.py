@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Generic, Protocol, TypeVar
 
+from limpet.stores.errand import errand
 from limpet.stores.server.client import pause
 from limpet.stores.server.trouble import Lost, said
 from limpet.stores.waiters import Waiters
@@ -69,7 +70,7 @@ class Receiver(Generic[C]):
 
     def _open(self) -> None:
         self._later = None
-        self._opening = self._loop.create_task(self._connect())
+        self._opening = errand(self._connect(), self._loop)
         self._opening.add_done_callback(self._opened)
 
     def _opened(self, opening: asyncio.Task[C | None]) -> None:
