@@ -19,9 +19,7 @@ from tests.chaos.conftest import ALL
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
 from tests.size import in_matrix
 
-pytestmark = pytest.mark.timeout(
-    900
-)  # a child and a cell for each loss, each of which imports the app
+pytestmark = pytest.mark.timeout(900)  # a child and a cell for each loss, each of which imports the app
 NEIGHBOURS: Final = 2  # of each kind, at its side and after it
 MOST_RUNS: Final = 6  # two losses and one proof, or two attempts after two losses
 LEASE_MS: Final = 1_200
