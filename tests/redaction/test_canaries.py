@@ -111,12 +111,13 @@ async def told_by_ops(shop: Shop) -> dict[str, object]:
 
 
 async def told_by_http(shop: Shop, url: str, namespace: str) -> dict[str, str]:
-    """Whatever GET answers to an admin, from a server without the app; and what it says of edits."""
+    """Whatever GET answers to an admin and to a token for one queue, from a server without the app; and of edits."""
     found: dict[str, str] = {}
     settings = ServerTable(rate="1000000/s")  # a test asks faster than people
     async with Limpet(url, namespace=namespace) as bare, Api(bare, settings=settings, local=True).lifespan() as api:
         client = Client(api)
         operator = Operator(bare.store, "ada")
+        scoped = Client(api, (await operator.tokens.create("admin", queues=["default"])).token)
         names = {
             "/jobs/{id}": [job.id for job in shop.jobs.values()],
             "/flows/{id}": [id_text(each.id) for each in await Flows(bare.store, "ada").newest()],
@@ -133,6 +134,7 @@ async def told_by_http(shop: Shop, url: str, namespace: str) -> dict[str, str]:
                     answer = await client.get(path)
                     assert answer.status == 200, (path, answer.raw)
                     found[f"GET {path}"] = answer.raw.decode()
+                    found[f"GET {path} by a token for one queue"] = (await scoped.get(path)).raw.decode()
         login = f"/api/v1/jobs/{shop.jobs['login'].id}"
         pin = shop.canaries.plant("patch over HTTP")
         for body in (
@@ -182,6 +184,7 @@ def test_no_face_shows_a_secret(engine: str, tmp_path: Path, capsys: pytest.Capt
     assert [face for face in faces if MASK not in found[face]] == []
     assert MASK in found["limpet jobs --json"]
     assert MASK in found["GET /api/v1/jobs"]
+    assert MASK in found["GET /api/v1/jobs by a token for one queue"]
     assert MASK in found[f"GET /api/v1/jobs/{shop.jobs['login'].id}"]
     assert all(MASK in found[" ".join(("limpet", *calls[-1], *form))] for form in ([], ["--json"]))
 

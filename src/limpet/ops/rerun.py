@@ -65,7 +65,7 @@ class Rerun:
         new = list(jobs.values())
         answers = await self.store.enqueue(new, list(rules.values()), now_ms=self.asked_ms) if new else []
         for (id, job), answer in zip(jobs.items(), answers, strict=True):
-            if answer.id == job.id:
+            if answer.id == job.id:  # stored now, or by an earlier try
                 words[id], self.made[id] = "rerun", job.id
             else:
                 words[id], self.holders[id_text(id)] = "unique_held", id_text(answer.id)

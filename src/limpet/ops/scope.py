@@ -40,6 +40,7 @@ from limpet.core.schedules.schedule import Schedule, read_schedule
 from limpet.core.tasks import declaration
 from limpet.ops.declared import declared_tasks
 from limpet.ops.scope_records import (
+    FOR_ALL,
     QUEUE_OF,
     TICKS,
     alerts_of,
@@ -66,6 +67,7 @@ from limpet.stores.base import (
 ROUNDS: Final = 20  # pages that are looked through for one that is shown
 LINES: Final = 1_000  # of a log, in one look
 LOOKS: Final = 100
+HIDDEN: Final = bytes(16)  # the id of no job: stands for one of another queue
 
 _FIX: Final = "use a token for that queue, or for every queue"
 
@@ -103,7 +105,7 @@ class ScopedStore:
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
         await self._refuse_jobs(jobs)
-        return await self._store.enqueue(jobs, rules, now_ms=now_ms)
+        return await self._without_others(await self._store.enqueue(jobs, rules, now_ms=now_ms))
 
     async def relay(
         self,
@@ -120,7 +122,14 @@ class ScopedStore:
         if name is None or (await queues_of_schedules(self._store)).get(name) not in self._queues | {None}:
             self._refuse(f"the source {source!r:.80}")
         await self._refuse_jobs(jobs)
-        return await self._store.relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
+        answers = await self._store.relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
+        return None if answers is None else await self._without_others(answers)
+
+    async def _without_others(self, answers: list[Enqueued]) -> list[Enqueued]:
+        """Where a job of another queue holds the unique key, it is said that one does, and not which."""
+        mine = await self._mine([each.id for each in answers if each.existing])
+        hidden = Enqueued(HIDDEN, existing=True, state=State.ready)
+        return [each if not each.existing or each.id in mine else hidden for each in answers]
 
     async def _refuse_jobs(self, jobs: Sequence[Job]) -> None:
         foreign = await tasks_of_others(self._store, self._queues)
@@ -337,7 +346,7 @@ class ScopedStore:
 
     async def controls(self, kind: str) -> list[Control]:
         found = await self._store.controls(kind)
-        if kind == schedule.REVISION.kind:
+        if kind in FOR_ALL:
             return found
         if kind.partition(":")[0] == rollup.KIND:
             return [rollup.narrowed(each, self._queues) for each in found]

@@ -13,6 +13,7 @@ from limpet.core.alerts.rule import read_rules
 from limpet.core.endings import review
 from limpet.core.jobs import retention
 from limpet.core.jobs.view import Control, Entry
+from limpet.core.redaction import published as redaction
 from limpet.core.schedules import schedule
 from limpet.core.schedules.history import kind_of
 from limpet.core.schedules.schedule import Schedule, read_schedule
@@ -51,6 +52,10 @@ QUEUE_OF: Final[Mapping[str, Callable[[Control], str | None]]] = {
     retention.DECLARED: lambda control: control.name,
     weights.KIND: lambda control: queue_in(control.name),
 }
+
+
+# Kinds whose records are for every queue. What is hidden of jobs is hidden of these queues' jobs, too.
+FOR_ALL: Final = frozenset({redaction.KIND, schedule.REVISION.kind})
 
 
 def alerts_of(controls: list[Control], queues: frozenset[str]) -> list[Control]:
