@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from limpet.core.access.role import ROLES, Role
+from limpet.core.jobs.ids import id_text
 from limpet.ops import Operator
+from limpet.ops.scope import HIDDEN
 from limpet.server import Api, Caller
 from limpet.server.route import PREFIX
 from limpet.server.table import ROUTES
@@ -188,3 +190,17 @@ async def test_who_may_not_end_jobs_sees_no_token_of_a_lease(store: Store) -> No
             assert line["kind"] == "agent.claim"
             told = held["token"] if Caller("", role).may("worker") else None
             assert (shown, line["data"].get("token"), same["data"].get("token")) == (told, told, told), role
+
+
+async def test_a_duplicate_of_another_queue_is_told_and_not_named(place: Place) -> None:
+    app = app_on(place.store)
+    held = await app.enqueue("shared", queue=QUEUES[1], unique="k")
+    client = await place.client("producer", ["mail"])
+    (answer,) = (await client.post(f"{PREFIX}/jobs", {"task": "shared", "queue": "mail", "unique": "k"})).json["jobs"]
+    assert answer == {"id": id_text(HIDDEN), "task": "shared", "existing": True}
+    (mine,) = (await client.post(f"{PREFIX}/jobs", {"task": "other", "queue": "mail", "unique": "k"})).json["jobs"]
+    (again,) = (await client.post(f"{PREFIX}/jobs", {"task": "other", "queue": "mail", "unique": "k"})).json["jobs"]
+    assert (mine["existing"], again) == (False, {**mine, "existing": True})
+    everywhere = await place.client("producer")
+    (told,) = (await everywhere.post(f"{PREFIX}/jobs", {"task": "shared", "unique": "k"})).json["jobs"]
+    assert told["id"] == held.id, "who may see every queue is told"

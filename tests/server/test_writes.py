@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from limpet.core.jobs.ids import id_text
+from limpet.core.redaction.rule import MASK
 from limpet.ops import Operator
 from limpet.server import Api
 from limpet.server.route import PREFIX
@@ -265,6 +266,26 @@ async def test_tokens_are_made_and_revoked(desk: Desk) -> None:
     desk.api.tokens.forget()
     assert (await Client(desk.api, made["token"]).get(f"{PREFIX}/stats")).problem == "token_invalid"
     await desk("POST", "/tokens", {"role": "king"}, status=422)
+
+
+async def test_what_is_hidden_is_said_over_http(desk: Desk) -> None:
+    (id,) = await put(desk.store, job(args={"to": "ada", "card": "4111"}))
+    await desk("POST", "/redaction", {"rule": "card", "reason": "why"})
+    assert (await desk("GET", f"/jobs/{id_text(id)}"))["args"] == {"to": "ada", "card": MASK}
+    assert [each["rule"] for each in (await desk("GET", "/redaction"))["rules"]] == ["card"]
+    await desk("DELETE", "/redaction/card?reason=why")
+    await desk("DELETE", "/redaction/card", status=404)
+    assert (await desk("GET", f"/jobs/{id_text(id)}"))["args"]["card"] == "4111"
+    assert {"redaction.add", "redaction.remove"} <= await desk.audited()
+
+
+async def test_decisions_are_told_by_cause(desk: Desk) -> None:
+    await kill(desk.store, *(job() for _ in range(2)))
+    await desk("POST", "/jobs/retry", {"q": "state:dead", "reason": "provider is back"})
+    (cause,) = (await desk("GET", "/dead/decisions?since=1h&queue=mail"))["causes"]
+    (decision,) = cause["decisions"]
+    assert (cause["error"], decision["jobs"], decision["became"]) == ("ValueError", 2, {"waiting": 2})
+    assert (await desk("GET", "/dead/decisions?queue=other"))["causes"] == []
 
 
 async def test_operations_run_in_the_server(desk: Desk) -> None:

@@ -95,6 +95,9 @@ async def _half(store: Store, app: Limpet, queue: str) -> Half:
     schedules = Schedules(store, f"{word}.person", handle=lambda answer, task: answer)
     await schedules.add(Every("2h"), f"{word}.task", name=f"{word}.second", reason=f"{word}.reason")
     await operator.alerts.silence(f"dead_letters:{queue}", reason=f"{word}.reason")
+    await operator.redaction.add(f"{word}_hidden", task=f"{word}.task", reason=f"{word}.reason")
+    if word == "mail":
+        await operator.redaction.add("mail_gone", reason="mail.reason")  # for all tasks: every caller is told
     await operator.cancel([handle.id], reason=f"{word}.reason")
     operations = {}
     for verb in ("pause", "resume", "cancel"):
@@ -123,6 +126,7 @@ def path_of(path: str, half: Half, word: str) -> str:
         "/retention/{queue}": "mail" if word == "mail" else f"{SECRET}.queue",
         **{f"/operations/{{id}}/{verb}": id for verb, id in half.operations.items()},
         "/operations/{id}": half.operations["pause"],
+        "/redaction/{rule}": f"{word}_gone",
         "/hooks/{name}": f"{word}.hook",
         "/tasks/{name}": f"{word}.task",
         "/types/{name}": f"{word}.type",

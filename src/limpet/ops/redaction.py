@@ -13,6 +13,7 @@ from limpet.core.redaction.rule import parse_rule
 from limpet.core.tasks.naming import checked_name, did_you_mean
 from limpet.ops.bulk import Decision
 from limpet.ops.names import UnknownName
+from limpet.ops.scope import foreign_tasks
 from limpet.stores.base import Store
 
 
@@ -30,9 +31,9 @@ class Redactions:
         self._clock = clock
 
     async def list(self) -> tuple[RuleRecord, ...]:
-        """Every rule, those for all tasks first."""
-        found = read_rules(await self._store.controls(KIND)).values()
-        return tuple(RuleRecord.of(one) for one in found if not one.removed)
+        """Every rule, those for all tasks first; of tasks of other queues none, to a caller for some queues."""
+        found, others = read_rules(await self._store.controls(KIND)).values(), await foreign_tasks(self._store)
+        return tuple(RuleRecord.of(one) for one in found if not one.removed and one.task not in others)
 
     async def add(self, rule: str, *, task: str = "", reason: str = "") -> RuleRecord:
         """Hide what fits the rule, of the jobs of one task or of all: stored jobs, too, from the next look on."""

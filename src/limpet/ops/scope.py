@@ -131,8 +131,12 @@ class ScopedStore:
         hidden = Enqueued(HIDDEN, existing=True, state=State.ready)
         return [each if not each.existing or each.id in mine else hidden for each in answers]
 
+    async def foreign(self) -> frozenset[str]:
+        """The tasks that code declares for other queues."""
+        return await tasks_of_others(self._store, self._queues)
+
     async def _refuse_jobs(self, jobs: Sequence[Job]) -> None:
-        foreign = await tasks_of_others(self._store, self._queues)
+        foreign = await self.foreign()
         for job in jobs:
             if job.lane.queue not in self._queues:
                 self._refuse(f"the queue {job.lane.queue!r}")
@@ -339,7 +343,7 @@ class ScopedStore:
         declared = {each.name: queue_of_task(each) for each in await self._store.controls(declaration.KIND)}
         meant = {queues[name]} if name in queues else set[str]()
         if isinstance(new, Schedule):
-            if new.task in await tasks_of_others(self._store, self._queues):
+            if new.task in await self.foreign():
                 return False
             meant.add(queue_of(new, declared))
         return meant <= self._queues and (bool(meant) or control.kind != schedule.KIND)
@@ -434,3 +438,8 @@ class ScopedStore:
     def _refuse(self, what: str) -> NoReturn:
         queues = ", ".join(sorted(self._queues))
         raise OutOfScope(f"{what} is not within the scope of the token: {queues}", fix=_FIX)
+
+
+async def foreign_tasks(store: Store) -> frozenset[str]:
+    """The tasks of other queues, whose names a store of some queues does not tell; none for a whole store."""
+    return await store.foreign() if isinstance(store, ScopedStore) else frozenset()

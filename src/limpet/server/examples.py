@@ -106,6 +106,8 @@ OF: Final[Mapping[str, Mapping[str, Any]]] = {
     "CauseRecord": {"status_by": None, "until": None, "assignee": "payments team"},
     "ChangeRecord": {"key": "queue:mail", "changed": ("queue:mail",), "state": "paused"},
     "ClaimRecord": {"attempt": 2},
+    "CauseDecisions": {"status": "resolved"},
+    "DecisionRecord": {"action": "retry", "jobs": 1, "job": None, "became": {"succeeded": 1}, "operation": None},
     "EventGap": {"id": "4f1d9a20-19", "text": "events were lost on their way"},
     "EventRecord": {
         "kind": "breaker.opened",
@@ -144,6 +146,7 @@ OF: Final[Mapping[str, Mapping[str, Any]]] = {
     "PauseRecord": {"reason": "the provider is down"},
     "Progress": {"done": 3.0, "message": "page 3"},
     "Reason": {"code": "dead", "text": f"{DEAD}; retry or discard it", "until": None},
+    "RuleRecord": {"rule": "args.card.number", "task": None, "added_by": "ada"},
     "RetentionChange": {"keep": {"dead": 2_592_000.0}, "set_by": {"dead": "operator"}},
     "RetentionRecord": {"keep": {"dead": 2_592_000.0}, "set_by": {"dead": "operator"}},
     "SampleRecord": {"size": 20, "jobs": (JOB,), "unfinished": 19},

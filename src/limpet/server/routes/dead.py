@@ -8,12 +8,13 @@ from msgspec import Meta, Struct
 
 from limpet.core.endings.review import CauseStatus
 from limpet.core.records.cause import CauseKey, CauseRecord
+from limpet.core.records.decision import DecisionLog
 from limpet.core.records.job import JobPage
 from limpet.ops.causes import SeveralCauses
 from limpet.ops.names import UnknownName
 from limpet.ops.query import InvalidQuery
 from limpet.server.call import Call
-from limpet.server.parameters import Limit, QueueName, Search, Since
+from limpet.server.parameters import MOST_SEQ, Limit, QueueName, Search, Since
 from limpet.server.route import Route, get
 
 
@@ -26,6 +27,14 @@ class Causes(Struct, frozen=True, forbid_unknown_fields=True):
     since: Since | None = None
     hours: Annotated[bool, Meta(description="With the deaths in each of the last 24 hours.")] = False
     limit: Limit = 50
+
+
+class Decided(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which decisions."""
+
+    queue: QueueName | None = None
+    since: Since | None = None
+    before: Annotated[int, Meta(ge=1, le=MOST_SEQ, description="The cursor of the part before.")] | None = None
 
 
 class Which(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,8 +67,16 @@ async def cause(call: Call[Which, None]) -> CauseRecord:
     return await call.operator.desk.cause(CauseKey(call.path["cause"], call.query.queue, call.query.task))
 
 
+async def decisions(call: Call[Decided, None]) -> DecisionLog:
+    """What was decided about dead jobs, by cause, and what became of the jobs."""
+    asked = call.query
+    since_ms = await call.since_ms(asked.since)
+    return await call.operator.desk.decisions(asked.queue, since_ms=since_ms, before=asked.before)
+
+
 ROUTES: Final[tuple[Route, ...]] = (
     get("/dead", "viewer", listed, errors=(InvalidQuery,)),
+    get("/dead/decisions", "viewer", decisions),
     get("/dead/causes", "viewer", causes, of="causes"),
     get("/dead/causes/{cause}", "viewer", cause, etag=True, errors=(UnknownName, SeveralCauses)),
 )
