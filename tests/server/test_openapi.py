@@ -32,7 +32,14 @@ from tests.server.town import Half, path_of, town
 
 SEED = "1"
 SHORT = [route for route in ROUTES if not route.stream]  # a stream would take as long as schemathesis waits
-SETTINGS = '[server]\nloopback_role = "none"\nrate = "1000000/s"\n'
+SETTINGS = """
+[server]
+loopback_role = "none"
+rate = "1000000/s"
+
+[alerts.webhooks.nowhere]
+url = "http://127.0.0.1:9/"
+"""
 CHECKS = """
 [phases.coverage]
 unexpected-methods = ["TRACE"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from limpet.core.endings.review import CauseStatus
 from limpet.core.records.cause import CauseKey, CauseRecord
@@ -16,6 +16,9 @@ from limpet.ops.query import InvalidQuery
 from limpet.server.call import Call
 from limpet.server.parameters import MOST_SEQ, Limit, QueueName, Search, Since
 from limpet.server.route import Route, get
+
+
+Before = Annotated[int, Meta(ge=1, le=MOST_SEQ, description="The cursor of the part before.")]
 
 
 class Causes(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +37,7 @@ class Decided(Struct, frozen=True, forbid_unknown_fields=True):
 
     queue: QueueName | None = None
     since: Since | None = None
-    before: Annotated[int, Meta(ge=1, le=MOST_SEQ, description="The cursor of the part before.")] | None = None
+    before: Before | UnsetType = UNSET  # None would be read from the text null
 
 
 class Which(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +74,7 @@ async def decisions(call: Call[Decided, None]) -> DecisionLog:
     """What was decided about dead jobs, by cause, and what became of the jobs."""
     asked = call.query
     since_ms = await call.since_ms(asked.since)
-    return await call.operator.desk.decisions(asked.queue, since_ms=since_ms, before=asked.before)
+    return await call.operator.desk.decisions(asked.queue, since_ms=since_ms, before=asked.before or None)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
