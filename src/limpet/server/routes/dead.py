@@ -17,7 +17,6 @@ from limpet.server.call import Call
 from limpet.server.parameters import MOST_SEQ, Limit, QueueName, Search, Since
 from limpet.server.route import Route, get
 
-
 Before = Annotated[int, Meta(ge=1, le=MOST_SEQ, description="The cursor of the part before.")]
 
 
