@@ -310,9 +310,7 @@ class Limpet(Declaring, Asking):
 
     async def _look_for_alerts(self, store: Store) -> None:
         """What each worker does beside its jobs."""
-        table = self._settings.file.alerts
-        receivers = {} if table is None else table.receivers(os.environ)
-        await AlertRunner(store, receivers, self.namespace).live()
+        await AlertRunner(store, self._settings.file.alerts, self.namespace).live()
 
     if not TYPE_CHECKING:
         __getattr__ = answers("a Limpet app", APP)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from limpet.core.alerts.book import Notice
 from limpet.core.alerts.delivery import POLICY, QUEUE, SIGNATURE, TIMESTAMP, delivery_job, signature
 from limpet.core.alerts.rule import DEFAULTS, AlertRules, WebhookRef
+from limpet.core.alerts.settings import AlertsTable, WebhookTable
 from limpet.core.alerts.webhook import Webhook
 from limpet.core.errors import StoreUnreachable
 from limpet.core.jobs.ids import id_text
@@ -180,9 +181,9 @@ async def test_a_test_is_told_on_the_way_that_alerts_take(everywhere: Store, pag
 
 async def test_a_runner_looks_and_tells_and_its_end_is_quiet(store: Store, pager: Receiver) -> None:
     fast = replace(DEFAULTS["dead_letters"], clear_after_ms=0)
-    await store.put_control(AlertRules((fast,), (WebhookRef("pager"),), every_ms=20).control())
-    runner = AlertRunner(store, {"pager": webhook_of(pager)}, "shop")
-    runner._alerts.rules = AlertRules(every_ms=20)
+    await store.put_control(AlertRules((fast,), (WebhookRef("pager"),), every_ms=100).control())
+    table = AlertsTable(0.1, webhooks={"pager": WebhookTable(url=pager.url)})
+    runner = AlertRunner(store, table, "shop")
     (id,) = await kill(store, job())
     runner.start()
     runner.start()
@@ -205,8 +206,7 @@ async def test_what_fails_is_complained_of_once_and_ends_nothing(caplog: pytest.
                 asked.set()
             raise StoreUnreachable("the line is dead") if len(looks) < 3 else ZeroDivisionError("a defect")
 
-    runner = AlertRunner(cast(Store, Broken()), {}, "shop")
-    runner._alerts.rules = AlertRules(every_ms=1)
+    runner = AlertRunner(cast(Store, Broken()), AlertsTable(0.1), "shop")
     with caplog.at_level(logging.WARNING, "limpet.alerts"):
         runner.start()
         await asyncio.wait_for(asked.wait(), PATIENCE_S)

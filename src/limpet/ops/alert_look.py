@@ -34,11 +34,13 @@ _log = logging.getLogger("limpet.alerts")
 class AlertLook:
     """The looks of one process, which is called `name`. `clock` is for tests that hold the time."""
 
-    def __init__(self, store: Store, name: str, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, store: Store, name: str, rules: AlertRules | None = None, *, clock: Callable[[], int] | None = None
+    ) -> None:
         self._store = store
         self._name = name
         self._clock = clock
-        self.rules = AlertRules()  # as they were read last
+        self.rules = rules or AlertRules()  # as they were read last; before, as the settings of this process say
 
     async def look(self) -> bool:
         """Look, unless another process does; whether this one did."""

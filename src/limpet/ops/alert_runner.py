@@ -8,10 +8,9 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 
-from limpet.core.alerts.webhook import Webhook
+from limpet.core.alerts.settings import AlertsTable
 from limpet.core.errors import LimpetError, StoreError
 from limpet.ops.alert_away import AwayWatch
 from limpet.ops.alert_look import AlertLook
@@ -24,15 +23,15 @@ _log = logging.getLogger("limpet.alerts")
 class AlertRunner:
     """Looks again and again. What fails is told once and tried again: alerts never end the process that runs them.
 
-    `receivers` are the webhooks whose addresses this process has. With `tells_away` it tells them directly when the
-    store does not answer; one process of a deployment does that, its server.
+    `table` is what the settings of this process say: which webhooks it can tell. With `tells_away` it tells them
+    directly when the store does not answer; one process of a deployment does that, its server.
     """
 
-    def __init__(
-        self, store: Store, receivers: Mapping[str, Webhook], namespace: str, *, tells_away: bool = False
-    ) -> None:
+    def __init__(self, store: Store, table: AlertsTable | None, namespace: str, *, tells_away: bool = False) -> None:
+        rules = None if table is None else table.published()
+        receivers = {} if table is None else table.receivers(os.environ)
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._alerts = AlertLook(store, name)
+        self._alerts = AlertLook(store, name, rules)
         self._courier = Courier(store, receivers, namespace)
         self._away = AwayWatch(receivers, namespace) if tells_away else None
         self._rng = random.Random()

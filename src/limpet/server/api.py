@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
@@ -109,8 +108,7 @@ class Api:
         """What looks for alerts here: so "no worker" gets out, and that the store is away."""
         store, said = self.app.store, self._alerts_said
         await publish_rules(store, said)
-        receivers = {} if said is None else said.receivers(os.environ)
-        return AlertRunner(store, receivers, self.app.namespace, tells_away=True)
+        return AlertRunner(store, said, self.app.namespace, tells_away=True)
 
     def end_streams(self) -> None:
         """End streams and long polls: a server calls it before it waits for its open answers."""
