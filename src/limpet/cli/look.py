@@ -196,7 +196,7 @@ async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bo
     if dry_run or yes or reason:
         raise UsageError("--dry-run, --yes and --reason belong to a repair", fix="add --repair")
     async with terminal.operator() as operator:
-        findings = await operator.doctor()
+        findings = await operator.doctor(terminal.config.file.server)
     levels = {finding.level for finding in findings}
     shown = [finding for finding in findings if not quiet or finding.level != "ok"]
     if terminal.jsonl:

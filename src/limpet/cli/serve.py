@@ -138,8 +138,8 @@ async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
 async def _serve(
     terminal: Terminal, app: Limpet, settings: ServerTable, life: ServingLife, api_of: Callable[..., Api]
 ) -> None:
+    from limpet.core.access.loopback import is_loopback
     from limpet.runtime.listening import listener_on, place_on
-    from limpet.server.admission import is_loopback
     from limpet.server.serving import Serving
 
     local = is_loopback(settings.bind)

@@ -7,21 +7,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from limpet.core.alerts.book import read_book
+from limpet.core.alerts.conditions import SYSTEM_QUEUES
+from limpet.core.alerts.rule import KIND as ALERT
+from limpet.core.alerts.rule import read_rules
+from limpet.core.endings.hook import KIND as HOOK
 from limpet.core.endings.hook import QUEUE as HOOKS
+from limpet.core.endings.hook import read_hook
 from limpet.core.gate import FOREVER_MS, Gate
 from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.core.jobs.state import WAITING, State
 from limpet.core.jobs.view import Counts, Finding, JobView, Query, QueueView
 from limpet.core.limits.account import Account
 from limpet.core.limits.budget import base_of, raising
 from limpet.core.limits.unit import amount_text, amount_typed, public_unit
 from limpet.core.records.worker import WorkerRecord
-from limpet.core.tasks.agreement import disagreements
+from limpet.core.settings import ServerTable
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops import hooks
+from limpet.ops.alert_findings import alert_findings
 from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
+from limpet.ops.checklist import Reviewed, review
 from limpet.ops.code import code_findings
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
@@ -32,13 +41,12 @@ from limpet.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
 SLOW_ENGINE_MS: Final = 250  # a claim and a settlement per job: at this pace nothing moves
-MANY_ATTEMPTS: Final = 50  # with the default backoff more than four hours of trying
 MANY_BREAKERS: Final = 10  # then they are one finding
 LOOKED_AT: Final = 1_000  # running jobs examined; enough to see a pattern, cheap on a full store
 
 
-async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
-    """Every finding, worst first; what is in order is said too."""
+async def doctor(store: Store, *, now_ms: int, server: ServerTable | None = None) -> list[Finding]:
+    """Every finding, worst first; what is in order is said too. `server` is what the settings here say of it."""
     started = time.perf_counter()
     counts = await store.count()
     took_ms = (time.perf_counter() - started) * 1000
@@ -46,6 +54,8 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     accounts, gates = await examined(store).accounts(), list(await all_gates(store))
     published = await declared_tasks(store)
     tasks = [task for task in published if task.alias_of is None and task.queue != HOOKS]
+    alerts, queued = await store.controls(ALERT), await store.count(queues=True)
+    calendar = await Calendar.read(store, now_ms)
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await examined(store).check(),
@@ -57,18 +67,41 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_places(sessions),
         *blocked_findings(sessions, now_ms),
         *code_findings(sessions),
-        *_waits((await store.count(queues=True)).queues, now_ms),
+        *_waits(queued.queues, now_ms),
         *_gates(gates, tasks, now_ms),
         *_dead(counts),
         *_conservation(counts),
         *await books(store, counts),
         *_accounts(accounts),
-        *_review(tasks),
-        *_threads(tasks, gates),
-        *(await Calendar.read(store, now_ms)).findings(),
+        *alert_findings(read_book(alerts).book, read_rules(alerts), queued, tuple(sessions), now_ms),
+        *calendar.findings(),
+        *review(await _reviewed(store, tasks, gates, calendar, sessions, server)),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
     return sorted(findings, key=lambda finding: order[finding.level])
+
+
+async def _reviewed(
+    store: Store,
+    tasks: Sequence[Declaration],
+    gates: Sequence[Gate],
+    calendar: Calendar,
+    sessions: Sequence[SessionView],
+    server: ServerTable | None,
+) -> Reviewed:
+    """What a reviewer looks at."""
+    published = [read_hook(control.value) for control in await store.controls(HOOK)]
+    kept = merged(*[said_in(await store.controls(kind)) for kind in (DECLARED, SET)])
+    return Reviewed(
+        tasks=tasks,
+        gates=gates,
+        schedules=calendar.schedules,
+        sessions=sessions,
+        rules=read_rules(await store.controls(ALERT)),
+        hooks=[hook for hook in published if hook is not None],
+        kept=kept,
+        server=server,
+    )
 
 
 def _known(published: Iterable[Declaration], sessions: Iterable[SessionView], counts: Counts) -> set[str]:
@@ -111,7 +144,7 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
             )
             yield Finding("warning", "silent_worker", text, fix)
     for (queue, task), count in sorted(waiting.items()):
-        if queue == HOOKS or any(_may_run(session, queue, task) for session in sessions):
+        if queue in SYSTEM_QUEUES or any(_may_run(session, queue, task) for session in sessions):
             continue
         jobs = f"{count} job{'s' if count > 1 else ''} of task {task} wait{'' if count > 1 else 's'} in queue {queue}"
         if any(session.serves.tasks is None or task in session.serves.tasks for session in sessions):
@@ -271,64 +304,3 @@ def _faults(account: Account) -> Iterator[Finding]:
     if account.stuck:
         text = f"{what} waits for a probe that does not run, and admits no job"
         yield Finding("error", "probe", text, FIX)
-
-
-def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
-    """The reviewer's checklist, from what the tasks' code declares."""
-    checks = (
-        (
-            "review_timeout",
-            "tasks without a timeout, whose hung calls hold a slot for ever",
-            "set timeout=",
-            [task for task in tasks if task.policy.timeout_ms is None],
-        ),
-        (
-            "review_retries",
-            f"tasks with more than {MANY_ATTEMPTS} attempts before a person is told",
-            "lower Retry(attempts=)",
-            [task for task in tasks if task.policy.attempts > MANY_ATTEMPTS],
-        ),
-        (
-            "review_jitter",
-            "tasks that retry without jitter, so that failed jobs come back at the same time",
-            'use Retry(jitter="full")',
-            [task for task in tasks if _lockstep(task)],
-        ),
-    )
-    for code, words, fix, found in checks:
-        if found:
-            yield Finding("warning", code, f"{words}: {_names(found)}", fix)
-    for disagreement in disagreements(task.spec() for task in tasks):
-        fix = "declare the same limit in all tasks: now the newest enqueue decides, again and again"
-        yield Finding("warning", "review_limits", str(disagreement), fix)
-    plain = [task for task in tasks if not task.unique]
-    if plain:
-        text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
-        yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
-    learning = [task for task in tasks if any(limit.learns for limit in task.limits)]
-    if learning:
-        text = f"tasks whose calls are held by a limit that learns: {_names(learning)}"
-        fix = "set their SDK's own retries to zero (max_retries=0), so that one attempt is one call"
-        yield Finding("ok", "review_sdk_retries", text, fix)
-    if tasks and not any(found for *_, found in checks):
-        yield Finding("ok", "review", "all published tasks keep the checklist")
-
-
-def _threads(tasks: Sequence[Declaration], gates: Iterable[Gate]) -> Iterator[Finding]:
-    """A thread cannot be stopped from outside, so its handler continues while its worker is cut off."""
-    ones = {gate.key for gate in gates if gate.rule.concurrency == 1}
-    found = [task for task in tasks if task.executor == "thread" and task.stops_alone(ones)]
-    if found:
-        text = f"thread tasks that must not run twice at the same time, and cannot be stopped: {_names(found)}"
-        fix = 'make them async or executor="process"; or let them compare the token, and say on_lost_lease="go_on"'
-        yield Finding("warning", "review_threads", text, fix)
-
-
-def _lockstep(task: Declaration) -> bool:
-    policy = task.policy
-    return policy.attempts > 1 and policy.jitter == "none" and policy.delays_ms is None
-
-
-def _names(tasks: Sequence[Declaration]) -> str:
-    shown = ", ".join(task.name for task in tasks[:5])
-    return f"{shown} and {len(tasks) - 5} more" if len(tasks) > 5 else shown

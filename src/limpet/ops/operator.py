@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from limpet.core.records.log import FindingRecord, RepairReport
+from limpet.core.settings import ServerTable
 from limpet.core.text.storable import checked_text
 from limpet.ops.alerts import Alerts
 from limpet.ops.bulk import Decision
@@ -43,9 +44,12 @@ class Operator(JobCorrections, RuleCorrections):
         self.operations = Operations(store, self.actor, clock)
         self.alerts = Alerts(store, self.actor, clock)
 
-    async def doctor(self) -> list[FindingRecord]:
-        """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
-        return [FindingRecord.of(each) for each in await doctor(self.store, now_ms=self.now_ms())]
+    async def doctor(self, server: ServerTable | None = None) -> list[FindingRecord]:
+        """What is wrong, or could be, with the engine, the queues and the tasks' own declarations.
+
+        With the settings of a server, with these too.
+        """
+        return [FindingRecord.of(each) for each in await doctor(self.store, now_ms=self.now_ms(), server=server)]
 
     async def repair(self, *, reason: str = "", dry_run: bool = False) -> RepairReport:
         """Set counters, slots and indexes by the stored records, while workers continue; `dry_run` only compares.

@@ -105,6 +105,7 @@ class Worker:
             "pid": os.getpid(),
             "version": VERSION,
             "concurrency": self._plan.settings.concurrency,
+            "grace_ms": self._plan.settings.grace_ms,
             "running": 0 if run is None else run.local_queue.slots.busy,
             "held": 0 if run is None else run.local_queue.held + run.local_queue.aside,
             "places": {} if run is None else run.local_queue.facts(),

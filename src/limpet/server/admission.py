@@ -8,11 +8,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from starlette.requests import Request
 
+from limpet.core.access.loopback import is_loopback
 from limpet.core.access.refusal import TokenInvalid, TokenRequired
 from limpet.core.access.role import checked_role
 from limpet.core.access.token import Token, id_in, prefix_of
@@ -164,14 +164,3 @@ def host_name(host: str) -> str:
     """
     found = _HOST.fullmatch(host.lower())
     return "" if found is None else found["name"].removesuffix(".")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is one of this machine alone."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address.is_loopback

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from limpet.client.client import Client
 from limpet.core.jobs.job import Enqueued
+from limpet.core.settings import ServerTable
 from limpet.ops import Agents, Flows, Operator, Schedules, Types, Waits
 from limpet.ops.feed import Feed
 from limpet.ops.since import since_ms
@@ -49,6 +50,7 @@ class Call(Generic[Q, B]):
     places: Places  # for requests that wait
     closing: asyncio.Event  # set when the server ends: streams and long polls end then
     barred: Barred  # returns once the token of the caller opens nothing any more
+    settings: ServerTable  # of this server, as flags and files say
     feed: Feed  # the live events of the whole store: what the caller may not see must be left out
 
     @cached_property

@@ -75,6 +75,7 @@ class Endpoint:
             places=api.places,
             closing=api.closing,
             barred=partial(api.admission.barred, caller),
+            settings=api.settings,
             feed=api.feed,
         )
         if IF_MATCH in request.headers and route.method != "GET":

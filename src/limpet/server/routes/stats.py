@@ -57,7 +57,7 @@ async def audit(call: Call[AuditLines, None]) -> list[AuditRecord]:
 
 async def doctor(call: Call[None, None]) -> list[FindingRecord]:
     """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
-    return await call.operator.doctor()
+    return await call.operator.doctor(call.settings)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
