@@ -24,7 +24,8 @@ from tests.ops.making import job, put
 LISTS = (
     *("jobs", "queues", "workers", "flows", "dead", "dead causes", "limits", "limits history", "breakers"),
     *("breakers history", "schedules", "schedules next", "approvals", "tokens", "stats", "events", "audit"),
-    *("queues retention", "queues weights", "doctor", "tasks", "hooks", "operations", "redaction"),
+    *("queues retention", "queues weights", "doctor", "tasks", "hooks", "operations", "redaction", "types"),
+    *("alerts", "alerts rules", "alerts silences"),
 )
 TWICE = ("--watch", "100ms", "--looks", "2")
 

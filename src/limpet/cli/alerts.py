@@ -116,8 +116,8 @@ async def _courier(terminal: Terminal, store: Store) -> Courier | None:
 
 
 alerts.add_command(command("list", lists=True)(list_body))
-alerts.add_command(command("rules", lists=True, watch=False)(rules_body))
-alerts.add_command(command("silences", lists=True, watch=False)(silences_body))
+alerts.add_command(command("rules", lists=True)(rules_body))
+alerts.add_command(command("silences", lists=True)(silences_body))
 alerts.add_command(command("silence")(silence_body))
 alerts.add_command(command("unsilence")(unsilence_body))
 alerts.add_command(command("test")(test_body))
