@@ -23,6 +23,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "alerts unsilence": ("limpet alerts unsilence oldest_ready", "limpet alerts unsilence oldest_ready --json"),
     "alerts test": ("limpet alerts test", "limpet alerts test pager --wait 60 --json"),
+    "top": ("limpet top --once", "limpet top --once --filter mail --json"),
     "hooks": ("limpet hooks", "limpet hooks remove hook:shop.alert"),
     "hooks list": ("limpet hooks", "limpet hooks list --jsonl"),
     "hooks remove": (
