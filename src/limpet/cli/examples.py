@@ -87,6 +87,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "agent setup": ("limpet agent setup", "limpet agent setup --folder .agent/skills/limpet --force"),
     "agent prime": ("limpet agent prime --agent a1", "limpet agent prime --agent a1 --json"),
+    "mcp": ("limpet mcp", "limpet mcp --ops --structured"),
     "types": ("limpet types", "limpet types show eng.api"),
     "types list": ("limpet types", "limpet types list --jsonl"),
     "types show": ("limpet types show eng.api", "limpet types show eng.api --json"),

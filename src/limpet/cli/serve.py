@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from limpet import __version__
 from limpet.cli.apps import nameless
 from limpet.cli.logs import log_options, log_settings, say_line
+from limpet.cli.mcp import mcp_guest
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command
 from limpet.core.errors import UsageError
@@ -151,7 +152,7 @@ async def _serve(
             life.listens = True
             _banner(terminal, app, settings, place_on(listener), local=local)
 
-        api = api_of(app, settings=settings, alerts=terminal.config.file.alerts, local=local)
+        api = api_of(app, settings=settings, alerts=terminal.config.file.alerts, local=local, guests=mcp_guest())
         await Serving(api, life.stop, ready).run_on(listener)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
@@ -29,6 +29,7 @@ from limpet.ops.scope import ScopedStore
 from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
+from limpet.server.guest import Guest, GuestPlace
 from limpet.server.known_tokens import KnownTokens
 from limpet.server.lending import Lending
 from limpet.server.log import server_log
@@ -67,6 +68,7 @@ class Api:
         settings: ServerTable | None = None,
         alerts: AlertsTable | None = None,
         local: bool = False,
+        guests: Mapping[str, Guest] | None = None,
     ) -> None:
         self.app = app
         self.closing = asyncio.Event()  # set when the server ends: streams and long polls end then
@@ -84,8 +86,12 @@ class Api:
         self.alerts: AlertRunner | None = None
         self._started = False
         self._starting = asyncio.Lock()
+        self._guests = {path: GuestPlace(self, guest) for path, guest in (guests or {}).items()}
         self._router = Router(
-            [Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()],
+            [
+                *(Place(path, place) for path, place in self._guests.items()),
+                *(Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()),
+            ],
             redirect_slashes=False,
             default=self._not_found,
         )
@@ -102,6 +108,8 @@ class Api:
                 self.operations.start()
                 self.alerts = await self._alert_runner()
                 self.alerts.start()
+                for guest in self._guests.values():
+                    await guest.start()
                 self._started = True
 
     async def _alert_runner(self) -> AlertRunner:
@@ -124,6 +132,8 @@ class Api:
             await self.operations.stop()
         if self.alerts is not None:
             await self.alerts.stop()
+        for guest in self._guests.values():
+            await guest.close()
         await self.refused.close()
 
     @asynccontextmanager

@@ -8,6 +8,9 @@ from typing import Final
 # The packages that extras bring, such as each engine's driver, and the extra that installs each.
 _EXTRAS: Final = {
     "hiredis": "redis",
+    "jsonschema": "agents",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
     "opentelemetry": "otel",
     "psycopg": "postgres",
     "sentry_sdk": "sentry",
