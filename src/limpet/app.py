@@ -286,6 +286,8 @@ class Limpet(Declaring, Asking):
         registry = self._registry
         file = self._settings.file
         changed = await registry.publish(self.store, file.retention.of_queues())
+        if file.alerts is not None:
+            file.alerts.receivers(os.environ)  # an address that is none is refused before the first job
         await publish_rules(self.store, file.alerts)
         changed += await self._client.types.publish()
         if registry.schedules:

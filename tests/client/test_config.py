@@ -137,3 +137,18 @@ def test_limpet_config_names_the_file(tmp_path: Path) -> None:
 def test_a_namespace_without_a_name_is_refused() -> None:
     with pytest.raises(InvalidOption, match="namespace=''"):
         Limpet("sqlite://", namespace="")
+
+
+async def test_the_address_of_a_webhook_that_is_none_is_refused_before_the_first_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "limpet.toml").write_text('[alerts.webhooks.pager]\nurl_env = "PAGER"\n')
+    monkeypatch.setenv("LIMPET_CONFIG", str(tmp_path / "limpet.toml"))
+    async with Limpet("sqlite://") as app:
+        await app.publish()
+        (rules,) = await app.store.controls("alert")
+        assert b"pager" in rules.value
+        monkeypatch.setenv("PAGER", "not an address: s3cret")
+        with pytest.raises(InvalidOption, match="webhook pager: url is not an address") as refused:
+            await app.publish()
+        assert "s3cret" not in str(refused.value)

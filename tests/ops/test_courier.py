@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import cast
@@ -55,6 +56,16 @@ def courier(store: Store, *webhooks: Webhook) -> Courier:
 
 def webhook_of(pager: Receiver, **more: object) -> Webhook:
     return replace(Webhook("pager", pager.url, timeout_ms=30_000), **more)
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of this machine with its key, and the certificate alone."""
+    both, trusted = folder / "both.pem", folder / "trusted.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=pager"]
+    named = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(both), "-out", str(trusted)]
+    subprocess.run([*words, *named], check=True, capture_output=True)
+    both.write_text(both.read_text() + trusted.read_text())
+    return both, trusted
 
 
 async def view(store: Store, id: bytes) -> JobView:
@@ -122,6 +133,23 @@ async def test_one_that_does_not_answer_costs_a_bounded_time(store: Store, pager
     await courier(store, webhook_of(pager, timeout_ms=50)).deliver()
     found = await view(store, made.id)
     assert (found.state, found.reason) == (State.scheduled, "127.0.0.1 did not answer within 0.05 s")
+
+
+async def test_a_receiver_is_told_over_tls_if_its_certificate_is_trusted(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, trusted = certificate(tmp_path)
+    stranger, known = delivery_job(FIRING, "pager"), delivery_job(RESOLVED, "pager")
+    with receiver(both) as pager:
+        await store.enqueue([stranger])
+        await courier(store, webhook_of(pager)).deliver()
+        assert (await view(store, stranger.id)).reason.endswith("cannot be reached: SSLCertVerificationError")
+        assert pager.told == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        await store.enqueue([known])
+        await courier(store, webhook_of(pager)).deliver()
+        assert (await view(store, known.id)).state is State.succeeded
+        assert [told.json["state"] for told in pager.told] == ["resolved"]
 
 
 async def test_an_address_is_told_in_no_error(store: Store) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,8 +33,8 @@ class Told(Struct, frozen=True):
 class Receiver:
     """What came, oldest first; `answers` are the next statuses, then 200. `hold` keeps answers back until it is set."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}/hook"
+    def __init__(self, port: int, scheme: str) -> None:
+        self.url = f"{scheme}://127.0.0.1:{port}/hook"
         self.told: list[Told] = []
         self.answers: list[int] = []
         self.headers: dict[str, str] = {}
@@ -54,8 +56,8 @@ class Receiver:
 
 
 @contextmanager
-def receiver() -> Iterator[Receiver]:
-    """One on any port, until the end of the block."""
+def receiver(certificate: Path | None = None) -> Iterator[Receiver]:
+    """One on any port, until the end of the block; with a certificate (and its key, in one file) over TLS."""
     found: list[Receiver] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -73,7 +75,11 @@ def receiver() -> Iterator[Receiver]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    found.append(Receiver(server.server_address[1]))
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    found.append(Receiver(server.server_address[1], "http" if certificate is None else "https"))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -30,6 +30,8 @@ class AlertRunner:
     def __init__(self, store: Store, table: AlertsTable | None, namespace: str, *, tells_away: bool = False) -> None:
         rules = None if table is None else table.published()
         receivers = {} if table is None else table.receivers(os.environ)
+        for deaf in sorted({} if table is None else table.webhooks.keys() - receivers.keys()):
+            _log.info("webhook %s is told by other processes: its variables are not set here", deaf)
         name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._alerts = AlertLook(store, name, rules)
         self._courier = Courier(store, receivers, namespace)
