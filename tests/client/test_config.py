@@ -65,7 +65,7 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
         ("[worker]\nconcurency = 3", "did you mean 'concurrency'?"),
         ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, queues, succeeded"),
         ("[server]\nprot = 8787", "did you mean 'port'?"),
-        ("[types.email]\nbreaker = 5", "known: alerts, app, namespace, outbox, retention, server, url, worker"),
+        ("[mails.email]\nbreaker = 5", "known: alerts, app, namespace, outbox, retention, server, types, url, worker"),
         ("[workers]\nconcurrency = 3", "did you mean 'worker'?"),
     ],
 )
