@@ -10,9 +10,12 @@ from typing import cast
 import pytest
 
 from limpet.core.errors import StoreUnreachable
+from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.ops import Operator
+from limpet.ops.names import UnknownName
 from limpet.ops.operation_runner import OperationRunner
+from limpet.ops.scope import ScopedStore
 from limpet.records import OperationRecord
 from limpet.stores.base import Store
 from tests.contract.harnesses import HARNESSES, SHARED
@@ -112,3 +115,51 @@ async def test_a_store_that_is_away_is_asked_again(store: Store) -> None:
     await until(operator, one.id, lambda one: one.state == "done")
     assert away.asked > 3
     await runner.stop()
+
+
+class TestScope:
+    """What a token for some queues begins acts within them, whichever process runs it."""
+
+    async def test_an_operation_acts_within_the_queues_of_the_token_that_began_it(
+        self, store: Store, runner: OperationRunner
+    ) -> None:
+        mail, pdf, late = await kill(store, job(), job(queue="pdf"), job())
+        scope = Operator(ScopedStore(store, frozenset({"mail", "post"})), "token:m")
+        begun = await scope.operations.start("retry", "state:dead", reason="why", per_second=1000)
+        assert (begun.queues, begun.matched) == (("mail", "post"), 2)
+        runner.start()
+        ended = await until(scope, begun.id, lambda one: one.state == "done")
+        assert ended.answers == {"retried": 2}
+        states = [view.state for view in await store.get([mail, late, pdf]) if view is not None]
+        assert states == [State.ready, State.ready, State.dead]
+        named = await scope.operations.start("discard", [id_text(pdf)])
+        assert (await until(scope, named.id, lambda one: one.state == "done")).answers == {"gone": 1}
+        assert await store.get([pdf]) != [None]
+        lines = [line.kind for line in await scope.audit() if line.kind.startswith("operation.")]
+        assert lines == ["operation.start"] * 2
+
+    async def test_operations_of_other_scopes_are_not_there(self, store: Store) -> None:
+        await kill(store, job(), job(queue="pdf"))
+        whole = Operator(store, "ada")
+        scopes = (["mail"], ["pdf"], ["mail", "pdf"])
+        mail, pdf, both = (Operator(ScopedStore(store, frozenset(queues)), "token:t") for queues in scopes)
+        begun = [await each.operations.start("retry", "state:dead", per_second=1) for each in (whole, mail, pdf, both)]
+        ids = [one.id for one in begun]
+
+        async def seen(operator: Operator) -> set[int]:
+            return {ids.index(one.id) for one in await operator.operations.list()}
+
+        assert [await seen(each) for each in (whole, mail, pdf, both)] == [{0, 1, 2, 3}, {1}, {2}, {1, 2, 3}]
+        for id in (ids[0], ids[2], ids[3]):
+            with pytest.raises(UnknownName):
+                await mail.operations.cancel(id)
+        assert (await both.operations.cancel(ids[1])).state == "cancelled"
+        assert {line.kind for line in await mail.audit()} >= {"operation.start", "operation.cancel"}
+
+    async def test_each_scope_has_slots_of_its_own(self, store: Store) -> None:
+        """Slots that a caller does not see must not be taken for free ones."""
+        whole, mail = Operator(store, "ada"), Operator(ScopedStore(store, frozenset({"mail"})), "token:t")
+        for operator in (whole, mail, whole, mail):
+            one = await operator.operations.start("cancel", "queue:mail", per_second=1)
+            await operator.operations.cancel(one.id)
+        assert len({control.name for control in await store.controls("operation")}) == 4

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final, NamedTuple
 
+from limpet.core.access.request_key import hash_of
 from limpet.core.errors import AmbiguousId, UsageError
 from limpet.core.jobs.view import Control
 from limpet.core.operations.operation import KIND, UNFINISHED, Operation, read_operation
 from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.names import UnknownName
+from limpet.ops.scope import queues_of
 from limpet.ops.select import SHORTEST_SUFFIX, may_be_id
 from limpet.stores.base import Store
 
@@ -40,6 +42,7 @@ class Shelf:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._row = row_of(queues_of(store))
 
     async def all(self, now_ms: int) -> list[Kept]:
         """Every operation, newest first; those that ended more than seven days ago are not shown."""
@@ -71,8 +74,10 @@ class Shelf:
             for one in known:
                 if one.operation.id == operation.id:
                     return one
-            _refuse_too_many(known)
-            slot, version = _free(controls, known, operation.began_ms)
+            own = [one for one in known if _in_row(one.slot, self._row)]
+            _refuse_too_many(own)
+            taken = {control.name for control in controls if _in_row(control.name, self._row)}
+            slot, version = _free(self._row, taken, own, operation.began_ms)
             if (written := await self.put(operation, slot, version)) is not None:
                 return written
 
@@ -120,10 +125,21 @@ def _refuse_too_many(known: Sequence[Kept]) -> None:
         )
 
 
-def _free(controls: Sequence[Control], known: Sequence[Kept], now_ms: int) -> tuple[str, int]:
+def row_of(queues: frozenset[str] | None) -> str:
+    """How the slots begin of callers for these queues: who sees some operations only must find free slots all the same.
+
+    Callers for all queues have those without a row.
+    """
+    return "" if queues is None else f"{hash_of(*sorted(queues))[:16]}-"
+
+
+def _in_row(slot: str, row: str) -> bool:
+    return slot[: slot.rfind("-") + 1] == row
+
+
+def _free(row: str, taken: Set[str], known: Sequence[Kept], now_ms: int) -> tuple[str, int]:
     """The slot for a new operation, and its version: of one that is old, a new one, else of the oldest finished one."""
     over = sorted((one for one in known if one.operation.over), key=lambda one: one.operation.ended_ms or 0)
-    if over and (_old(over[0].operation, now_ms) or len(controls) >= SLOTS):
+    if over and (_old(over[0].operation, now_ms) or len(taken) >= SLOTS):
         return over[0].slot, over[0].version
-    taken = {control.name for control in controls}
-    return next((name for number in range(SLOTS * 2) if (name := f"{number:04}") not in taken), "0000"), 0
+    return next((name for number in range(SLOTS * 2) if (name := f"{row}{number:04}") not in taken), f"{row}0000"), 0

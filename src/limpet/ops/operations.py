@@ -32,6 +32,7 @@ from limpet.ops.operation_run import LOOK_MS, OperationRun, Sleep
 from limpet.ops.operation_shelf import Kept, Shelf
 from limpet.ops.query import query_text
 from limpet.ops.redaction import redaction_of
+from limpet.ops.scope import queues_of, scoped
 from limpet.ops.select import Which, chosen, counted, definite, guarded, named_ids, refuse_unknown_steps
 from limpet.ops.shown_jobs import ShownJobs
 from limpet.stores.base import Store
@@ -171,7 +172,8 @@ class Operations:
 
     async def run_here(self, kept: Kept, stop: asyncio.Event, progress: Progress | None = None) -> None:
         """Run one that was read, if no other process takes it first."""
-        run = OperationRun(self.store, kept, self._runner, self._clock, self._sleep)
+        store = scoped(self.store, kept.operation.queues)
+        run = OperationRun(store, kept, self._runner, self._clock, self._sleep)
         if await run.claim():
             await run.run(stop, progress)
 
@@ -200,6 +202,7 @@ class Operations:
             actor=self.actor,
             reason=reason,
             how=how,
+            queues=None if (queues := queues_of(self.store)) is None else tuple(sorted(queues)),
         )
         if isinstance(which, str | Query):
             query = definite(which, verb) if isinstance(which, str) else replace(which, cursor=None)
@@ -235,7 +238,7 @@ class Operations:
         return await self._record(changed.operation, now_ms)
 
     async def _log(self, verb: str, one: Operation, at_ms: int, reason: str) -> None:
-        facts: dict[str, object] = {"operation": one.id, "verb": one.verb, "query": one.query}
+        facts: dict[str, object] = {"operation": one.id, "verb": one.verb, "query": one.query, "queues": one.queues}
         facts["jobs"] = len(one.chosen) or None
         shown = OperationRecord.of(one, at_ms)
         facts |= {"per_second": shown.per_second, "stop_after": shown.stop_after, "sample": one.how.sample or None}

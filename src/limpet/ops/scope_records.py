@@ -13,6 +13,7 @@ from limpet.core.alerts.rule import read_rules
 from limpet.core.endings import review
 from limpet.core.jobs import retention
 from limpet.core.jobs.view import Control, Entry
+from limpet.core.operations.operation import read_operation
 from limpet.core.redaction import published as redaction
 from limpet.core.schedules import schedule
 from limpet.core.schedules.history import kind_of
@@ -78,6 +79,12 @@ def queue_in(key: str) -> str | None:
     """The queue that a key such as "queue:mail" names."""
     kind, _, name = key.partition(":")
     return name if kind == "queue" and name else None
+
+
+def acts_within(control: Control, queues: frozenset[str]) -> bool:
+    """Whether a stored operation acts within these queues alone."""
+    found = read_operation(control)
+    return found is not None and found.queues is not None and queues.issuperset(found.queues)
 
 
 def schedule_of(kind: str, name: str) -> str | None:

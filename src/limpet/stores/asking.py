@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
 from limpet.core.errors import WrongContext
 from limpet.core.gate import Gate, WorstFirst
 from limpet.core.jobs.job import Lane
-from limpet.core.jobs.view import AttemptView, JobView, Query
+from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.core.limits.depth import queue_draining
 from limpet.stores.base import Broadcasts, Examines, Joins, Store
 
@@ -61,7 +61,13 @@ async def attempts_of(store: Store, id: bytes) -> tuple[AttemptView, ...]:
     return () if found is None else found.attempts
 
 
-async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> list[JobView]:
+class Finds(Protocol):
+    """A store, or the part of one that finds jobs."""
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page: ...
+
+
+async def find_all(store: Finds, query: Query, *, now_ms: int | None = None) -> list[JobView]:
     """Every job that the query finds, in its order, over as many pages as that takes."""
     found: list[JobView] = []
     while True:

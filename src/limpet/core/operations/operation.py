@@ -87,6 +87,7 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     query: str | None = None
     chosen: tuple[bytes, ...] = ()  # without a query: jobs that were named one by one
     how: How = How()
+    queues: tuple[str, ...] | None = None  # of the token that began it: it acts within these; None: within all
     state: Literal["running", "paused", "done", "cancelled", "failed"] = "running"
     pause: Pause = ""
     why: str = ""  # it is paused, failed or cancelled

@@ -52,6 +52,7 @@ class OperationRecord(Record, frozen=True, kw_only=True):
     verb: Verb
     query: str | None  # None: its jobs were named one by one
     options: dict[str, Any]
+    queues: tuple[str, ...] | None  # within which it acts: those of the token that began it; None: within all
     per_second: float | None  # None: as fast as the store takes it
     stop_after: int | None  # jobs that die again, after which it pauses
     state: OperationState  # waiting: until a process takes it
@@ -83,6 +84,7 @@ class OperationRecord(Record, frozen=True, kw_only=True):
             verb=operation.verb,
             query=operation.query,
             options=_options(operation),
+            queues=operation.queues,
             per_second=how.per_second,
             stop_after=how.stop_after or None,
             state="waiting" if waits else operation.state,
