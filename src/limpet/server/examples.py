@@ -189,8 +189,9 @@ def _value(field: inspect.Field) -> Any:
     kind = field.type.type if isinstance(field.type, inspect.Metadata) else field.type
     if not isinstance(kind, inspect.UnionType):
         return _of_type(field.name, kind)
-    known = field.name in SAID or field.name in LATER_S
-    found = (_of_type(field.name, each) for each in kind.types if known or isinstance(each, inspect.StructType))
+    nullable = any(isinstance(each, inspect.NoneType) for each in kind.types)
+    needed = not nullable or field.name in SAID or field.name in LATER_S
+    found = (_of_type(field.name, each) for each in kind.types if needed or isinstance(each, inspect.StructType))
     return next((each for each in found if each is not None), None)
 
 
@@ -209,6 +210,8 @@ def _of_type(name: str, kind: inspect.Type) -> Any:
             return (_of_type(name, item),)
         case inspect.VarTupleType():
             return said if isinstance(said, tuple) else ()
+        case inspect.ListType():
+            return said if isinstance(said, list) else []
         case inspect.DictType():
             return said if isinstance(said, dict) else {}
         case inspect.AnyType():
