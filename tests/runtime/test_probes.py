@@ -19,9 +19,10 @@ from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.text.place import Place, place_of
 from limpet.runtime.child_messages import CUT_OFF, STOPPED
 from limpet.runtime.health import Health
-from limpet.runtime.probe import HEAD_BYTES, ProbeServer, answer, probed
+from limpet.runtime.probe import ProbeServer, answer, probed
 from limpet.runtime.service_manager import ServiceManager
 from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.small_server import HEAD_BYTES
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 
 WITHIN_S = 60.0

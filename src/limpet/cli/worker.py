@@ -22,7 +22,7 @@ from limpet.stores.open import located, redacted
 
 if TYPE_CHECKING:
     from limpet.core.jobs.view import Retention
-    from limpet.core.settings import RetentionTable, Seconds, WorkerTable
+    from limpet.core.settings import RetentionTable, Seconds
     from limpet.core.text.place import Place
     from limpet.runtime.log_setup import LogSettings
     from limpet.runtime.settings import Reserve, WorkerSettings
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @click.option("--code-version", metavar="TEXT", help="Of the code, for `workers` and `doctor` (LIMPET_CODE_VERSION).")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after this number of jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
+@click.option("--metrics", type=place, metavar="[HOST:]PORT", help="Answer /metrics here, for Prometheus.")
 @click.option("--probe-port", type=place, metavar="[HOST:]PORT", help="Answer /healthz and /readyz here.")
 @click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
 @log_options("Of our lines, and of the app's if the worker sets up its logging (info).")
@@ -63,6 +64,7 @@ async def worker_body(
     log_level: str | None,
     no_log_setup: bool,
     probe_port: Place | None,
+    metrics: Place | None,
     **flags: Any,
 ) -> int:
     """Run the tasks of an app until SIGTERM: then finish what fits the grace and hand back the rest, unspent."""
@@ -75,6 +77,8 @@ async def worker_body(
     terminal.json_log = logs.style == "json"
     settings = _settings(terminal, reference, flags, logs)
     from limpet.runtime.log_setup import AppLogging
+    from limpet.runtime.metrics_book import MetricsBook
+    from limpet.runtime.metrics_server import exposed
     from limpet.runtime.probe import probed
     from limpet.runtime.service_manager import ServiceManager
     from limpet.runtime.supervisor import Supervisor
@@ -84,10 +88,12 @@ async def worker_body(
     # First of all: the app may be imported for long, and a signal then is an order too.
     with supervisor.obeys_signals():
         async with (
-            probed(_probe_place(probe_port, file), supervisor.health) as probes,
+            probed(_place(probe_port, file.probe_port, "probe_port"), supervisor.health) as probes,
+            exposed(_place(metrics, file.metrics, "metrics"), book := MetricsBook()) as metrics_at,
             service.attended(supervisor.health, supervisor.stopping),
         ):
-            return await _start(terminal, settings, supervisor, _Start(strict, no_wait, probes))
+            supervisor.book = book if metrics_at is not None else None
+            return await _start(terminal, settings, supervisor, _Start(strict, no_wait, probes, metrics_at))
 
 
 class _Start(NamedTuple):
@@ -96,6 +102,7 @@ class _Start(NamedTuple):
     strict: bool
     no_wait: bool
     probes: Place | None  # where they are answered
+    metrics: Place | None
 
 
 async def _start(terminal: Terminal, settings: SupervisorSettings, supervisor: Supervisor, start: _Start) -> int:
@@ -108,7 +115,7 @@ async def _start(terminal: Terminal, settings: SupervisorSettings, supervisor: S
         terminal.refuse(refusal.code, refusal.message, refusal.fix)
         return refusal.exit
     _check(terminal, settings.app_ref, answer, settings.worker)
-    _banner(terminal, answer, settings, start.probes)
+    _banner(terminal, answer, settings, start)
     if start.strict and worst(answer.findings):
         fix = "" if not terminal.json else "the notes before this one say what to change"
         terminal.refuse("refused", "--strict refuses to start with these warnings", fix)
@@ -116,11 +123,11 @@ async def _start(terminal: Terminal, settings: SupervisorSettings, supervisor: S
     return await supervisor.run()
 
 
-def _probe_place(flag: Place | None, file: WorkerTable) -> Place | None:
-    """Where probes are answered, by the flag or else the [worker] table."""
+def _place(flag: Place | None, said: int | str | None, name: str) -> Place | None:
+    """Where something is answered, by the flag or else the [worker] table."""
     from limpet.core.text.place import place_of
 
-    return flag or (None if file.probe_port is None else place_of(file.probe_port, what="[worker] probe_port"))
+    return flag or (None if said is None else place_of(said, what=f"[worker] {name}"))
 
 
 def _settings(terminal: Terminal, reference: str, flags: dict[str, Any], logs: LogSettings) -> SupervisorSettings:
@@ -209,7 +216,7 @@ def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerS
             )
 
 
-def _banner(terminal: Terminal, answer: Answer, settings: SupervisorSettings, probes: Place | None) -> None:
+def _banner(terminal: Terminal, answer: Answer, settings: SupervisorSettings, start: _Start) -> None:
     from limpet.runtime.settings import Reserve
 
     worker, reference = settings.worker, settings.app_ref
@@ -230,7 +237,8 @@ def _banner(terminal: Terminal, answer: Answer, settings: SupervisorSettings, pr
             "job_processes": worker.job_processes,
             "reserve": {"jobs": reserve.slots, "threads": reserve.threads},
             "pid": os.getpid(),
-            **({"probes": f"http://{probes}"} if probes else {}),
+            **({"probes": f"http://{start.probes}"} if start.probes else {}),
+            **({"metrics": f"http://{start.metrics}/metrics"} if start.metrics else {}),
         }
         if terminal.json:
             terminal.answer(shape)
@@ -244,8 +252,10 @@ def _banner(terminal: Terminal, answer: Answer, settings: SupervisorSettings, pr
         terminal.say(f"  queues  {', '.join(queues)}")
         terminal.say(f"  slots   {settings.processes} {plural}, each with {_places(worker, answer, reserve)}")
         terminal.say(f"  grace   {text_of_ms(worker.grace_ms)}")
-        if probes:
-            terminal.say(f"  probes  http://{probes}/healthz and /readyz")
+        if start.probes:
+            terminal.say(f"  probes  http://{start.probes}/healthz and /readyz")
+        if start.metrics:
+            terminal.say(f"  metrics http://{start.metrics}/metrics")
         terminal.say_made(answer.made)
     for finding in worst(answer.findings):
         if terminal.json_log and not terminal.json:

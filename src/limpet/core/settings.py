@@ -41,6 +41,7 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     max_jobs: int | None = None
     max_memory_mb: int | None = None
     probe_port: int | str | None = None
+    metrics: int | str | None = None
     log: str | None = None
     log_level: str | None = None
     log_setup: bool = True

@@ -44,6 +44,7 @@ from limpet.runtime.log import worker_log
 from limpet.runtime.log_setup import AppLogging
 from limpet.runtime.loop_monitor import LoopMonitor
 from limpet.runtime.patient_store import PatientStore
+from limpet.runtime.reporter import Reporter
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import App, AppRef, WorkerCutOff, WorkerEvents, WorkerPlan
 from limpet.runtime.signals import obeyed
@@ -165,6 +166,8 @@ async def _serve(
             entries = await app.store.read("event", order.after, order.most)
         _send(writer, Seen(order.after, entries))
 
+    reporter = Reporter(worker, partial(_send, writer)) if begin.metrics else None
+    reporting = None if reporter is None else background(reporter.live(), "limpet-report")
     obeying = background(_obey(reader, worker, look), "limpet-obey")
     try:
         # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the
@@ -173,6 +176,9 @@ async def _serve(
         with obeyed(partial(worker.stop, ordered=False), [signal.SIGTERM]):
             return await _work(worker)
     finally:
+        if reporter is not None and reporting is not None:
+            reporting.cancel()
+            reporter.report()  # what has come since its last word
         obeying.cancel()
         with contextlib.suppress(Exception):
             await app.store.close()
@@ -211,6 +217,7 @@ def _plan(app: App, begin: Begin, logs: AppLogging, monitor: LoopMonitor, writer
         log=begin.log,
         session=begin.session,
         roster=monitor.roster,
+        metrics=begin.metrics,
         monitor=monitor,
         events=WorkerEvents(
             before=introduce,

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from limpet.core.endings.transition import Transition
 from limpet.core.jobs.lease import Claimed, Note, Serves
+from limpet.core.jobs.minute import Tally
 from limpet.core.jobs.view import Entry
 from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Cause
@@ -37,6 +38,7 @@ class Begin(Struct, frozen=True, tag=True):
     url: str | None = None  # a flag that wins over the app's own
     namespace: str | None = None
     log: LogSettings = LogSettings()
+    metrics: bool = False  # send reports
 
 
 class Halt(Struct, frozen=True, tag=True):
@@ -94,8 +96,19 @@ class Seen(Struct, frozen=True, tag=True):
     entries: list[Entry] | None
 
 
+class Counted(Struct, frozen=True, tag=True):
+    """child → supervisor: what I have counted since my last report, and how I am now. Numbered from 1."""
+
+    number: int
+    lines: list[tuple[str, str, Tally]]  # queue, task, how attempts ended
+    counts: dict[str, int]
+    blocks: dict[str, int]  # how often the loop was blocked, by task
+    gauges: list[float]  # in the order of metrics_book.GAUGES
+    exemplars: list[tuple[str, str, str, float, float]]  # queue, task, trace, seconds it ran and had waited
+
+
 ToChild = Begin | Halt | SessionLost | Look
-ToSupervisor = Ready | Leaving | GivenUp | Unwritten | Seen
+ToSupervisor = Ready | Leaving | GivenUp | Unwritten | Seen | Counted
 
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
 to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

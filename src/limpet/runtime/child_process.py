@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Final
 
@@ -23,6 +23,7 @@ from limpet.runtime.child_messages import (
     RECYCLED,
     STOPPED,
     Begin,
+    Counted,
     GivenUp,
     Leaving,
     Look,
@@ -80,6 +81,7 @@ class ChildProcess:
         self.leaving = False
         self.given_up: dict[tuple[bytes, int], Transition] = {}  # what becomes of jobs whose handlers ran on
         self.unwritten: list[Unwritten] = []  # ends of jobs that it could not write itself
+        self.on_counted: Callable[[Counted], None] = lambda report: None
         self._asked: dict[int, asyncio.Future[list[Entry] | None]] = {}  # after which event
         self.kept_at_s: float | None = None  # when a beat that was sent for it last reached the store
         # A thread of its own: the loop's default pool is small, and waiting for a child lasts for days.
@@ -134,6 +136,8 @@ class ChildProcess:
                     self.given_up[transition.id, transition.token] = transition
                 case Unwritten() as unwritten:
                     self.unwritten.append(unwritten)
+                case Counted() as report:
+                    self.on_counted(report)
                 case Seen(after, entries):
                     asked = self._asked.get(after)
                     if asked is not None and not asked.done():

@@ -96,7 +96,7 @@ class Executor:
         self.running: dict[tuple[bytes, int], Attempt] = {}
         # What becomes of jobs that were given up and whose handlers run on, in a slot of a limit.
         self.given_up: dict[tuple[bytes, int], tuple[Claimed, Transition, Bill | None]] = {}
-        self.counter = AttemptCounter()
+        self.counter = AttemptCounter(exemplars=plan.metrics)
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0

@@ -42,6 +42,7 @@ class Janitor(Part):
         self._referral = referral
         self._folder = RollupFolder(store.store)
         self._on_sweep = on_sweep
+        self.recovered = 0
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
@@ -52,6 +53,7 @@ class Janitor(Part):
         while True:
             await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
             lost = await self._store.expire(SWEEP_JOBS)
+            self.recovered += lost
             if lost:
                 worker_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
             self._on_sweep()

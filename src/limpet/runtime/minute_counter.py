@@ -18,8 +18,10 @@ _RAN: Final = frozenset({"succeeded", "retried", "dead"})  # of the others the t
 class AttemptCounter:
     """The worker's loop counts, and counts only grow: other threads read them, each what has come since it last did."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exemplars: bool = False) -> None:
         self.tallies: dict[Key, Tally] = {}
+        # The meta of the newest attempt, for each bucket of run time of each task; None: nothing asks for it.
+        self.exemplars: dict[tuple[str, str, int], tuple[bytes, float, float]] | None = {} if exemplars else None
 
     def ended(self, job: Claimed, counted: str, run_s: float) -> None:
         """Count an attempt. For every job: no more than it must be."""
@@ -35,6 +37,8 @@ class AttemptCounter:
             tally.runs[bucket] = tally.runs.get(bucket, 0) + 1
             tally.run_s += run_s
             wait_s = (job.claimed_at_ms - job.due_at_ms) / 1000
+            if self.exemplars is not None and job.meta:
+                self.exemplars[*key, bucket] = job.meta, run_s, wait_s
             bucket = bisect(BOUNDS_S, wait_s)
             tally.waits[bucket] = tally.waits.get(bucket, 0) + 1
             tally.wait_s += wait_s

@@ -185,6 +185,7 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     events: WorkerEvents = WorkerEvents()
     session: str = field(default_factory=session_name)
     roster: Roster | None = None  # None: no supervisor
+    metrics: bool = False  # a supervisor exposes what is counted
     monitor: LoopMonitor | None = None  # of the loop, in a process of ours; None: it is made
     rng: random.Random = field(default_factory=random.Random)
     clock_s: Callable[[], float] = time.monotonic

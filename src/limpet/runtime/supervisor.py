@@ -30,6 +30,7 @@ from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.health import Health, health_of
 from limpet.runtime.log import worker_log
 from limpet.runtime.log_setup import LogSettings
+from limpet.runtime.metrics_book import MetricsBook
 from limpet.runtime.patient_store import Patience, PatientStore
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings, session_name
@@ -80,6 +81,7 @@ class Supervisor:
         self._end_at_s = math.inf  # known once it stops
         self._code = STOPPED
         self._recovery = ChildRecovery()
+        self.book: MetricsBook | None = None  # where what children have counted is summed, if somewhere
         self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
 
     async def run(self) -> int:
@@ -133,8 +135,12 @@ class Supervisor:
         while not self._stopping.is_set():
             child = await ChildProcess.spawn(self._begin())
             self._children[place] = child
+            if self.book is not None:
+                child.on_counted = partial(self.book.take, child.session)
             code = await self._until_ended(child)
             del self._children[place]
+            if self.book is not None:
+                self.book.gone(child.session)
             meant, worked, ready_for_s = child.roster.said, child.roster.worked, child.ready_for_s()
             if meant == CUT_OFF == code:
                 self._cut_off()  # first: what follows must not wait for a store that is away
@@ -142,6 +148,8 @@ class Supervisor:
             child.close()
             if self._stopping.is_set():
                 continue
+            if self.book is not None:
+                self.book.restarts += 1
             if meant == RECYCLED == code and (worked or ready_for_s > EARLY_S):
                 idle_falls = 0
                 continue
@@ -168,6 +176,7 @@ class Supervisor:
             url=settings.url,
             namespace=settings.namespace,
             log=settings.log,
+            metrics=self.book is not None,
         )
 
     async def _until_ended(self, child: ChildProcess) -> int:

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from limpet.core.endings.refusal import code_of
 from limpet.core.jobs import blocked_loop, minute, witness
@@ -16,12 +17,21 @@ from limpet.core.jobs.lease import Pulse
 from limpet.core.schedules.declared import FIELD
 from limpet.core.version import VERSION
 from limpet.runtime.background import background
+from limpet.runtime.minute_counter import AttemptCounter
 from limpet.runtime.process_state import resident_bytes
 from limpet.runtime.settings import WorkerFailed, WorkerPlan, WorkReport
 from limpet.runtime.witness import Witness
 from limpet.runtime.worker_run import WorkerRun
 
 LATELY_S: Final = 60.0  # what workers say of their speed is about so long
+
+
+class Measured(Struct, frozen=True):
+    """How a worker is, and what it has counted beside its jobs since it began."""
+
+    gauges: list[float] = []  # in the order of metrics_book.GAUGES
+    counts: dict[str, int] = {}
+    blocks: dict[str, int] = {}
 
 
 class Worker:
@@ -121,6 +131,28 @@ class Worker:
             "signatures": signatures,
         }
         return msgspec.json.encode(about)
+
+    @property
+    def counter(self) -> AttemptCounter | None:
+        """How its attempts ended; None before it runs."""
+        return None if self._run is None else self._run.counter
+
+    def measured(self) -> Measured | None:
+        """What a supervisor exposes of it; None before it runs."""
+        run = self._run
+        if run is None:
+            return None
+        queue, loop = run.local_queue, run.watch.report()
+        slots, held = queue.slots, queue.held + queue.aside
+        return Measured(
+            gauges=[float(each) for each in (slots.size, slots.busy, held, run.stuck, resident_bytes())],
+            counts={
+                "limpet_settlements_refused": self.report.stale,
+                "limpet_leases_recovered": run.recovered,
+                "limpet_store_reconnects": run.reconnects,
+            },
+            blocks={} if loop is None else {task: blocks.count for task, blocks in loop.tasks.items()},
+        )
 
     def _blocked(self) -> dict[str, object]:
         """Handlers that have blocked the loop, or do so now."""

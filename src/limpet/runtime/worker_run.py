@@ -82,6 +82,7 @@ class WorkerRun:
         self._forced = asyncio.Event()
         self._publishing: asyncio.Task[None] | None = None
         self._turning: asyncio.TimerHandle | None = None
+        self.reconnects = 0
         self._was_away = False  # the store, and no beat was answered since
         self._end_at_s = math.inf  # by the loop's clock: known once it ends
         self.ordered = False  # the end was asked for by the owner of the worker
@@ -94,7 +95,7 @@ class WorkerRun:
         self._threads = Threads()
         self._learner = Learner(plan.store)
         self._join_running()
-        counter = self._executor.counter
+        self.counter = counter = self._executor.counter
         self._minute = MinuteCounter(counter, plan.clock_s)
         self._keeper = Keeper(plan, self._notebook, self.local_queue, self._fence, info, self.pulse, counter)
         self.watch = LoopWatch(self._loop, self._keeper.beat_now, all_code=plan.monitor is not None)
@@ -283,6 +284,7 @@ class WorkerRun:
         Whether it had run out is not known: a beat whose answer was lost may have opened it again.
         """
         self._was_away = True
+        self.reconnects += 1
         self._keeper.beat_now()
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
@@ -318,6 +320,11 @@ class WorkerRun:
     def last_minute(self) -> Minute:
         """How jobs ended lately."""
         return self._minute.said()
+
+    @property
+    def recovered(self) -> int:
+        """Jobs that were taken back from silent workers."""
+        return self._janitor.recovered
 
     @property
     def stuck(self) -> int:

@@ -12,6 +12,7 @@ _EXTRAS: Final = {
     "mcp": "mcp",
     "mcp_types": "mcp",
     "opentelemetry": "otel",
+    "prometheus_client": "metrics",
     "psycopg": "postgres",
     "sentry_sdk": "sentry",
     "starlette": "server",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -17,6 +18,9 @@ RERUN_OF: Final = "rerun_of"  # the job whose arguments it has
 
 # What Limpet itself writes into a job's meta: its place in a flow, the tick of a schedule, the job it is a rerun of.
 OURS: Final = frozenset({"flow", "schedule", "tick", RERUN_OF})
+
+
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 def meta_from(value: object) -> bytes:
@@ -68,6 +72,16 @@ def rerun_of(raw: bytes) -> str | None:
 def schedule_of(raw: bytes) -> str | None:
     """The schedule that asked for the job; None for most."""
     return _text(raw, "schedule")
+
+
+def trace_of(raw: bytes) -> str | None:
+    """The id of the trace that the job belongs to, by the W3C's `traceparent`; None for most.
+
+    >>> trace_of(b'{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}')
+    '0af7651916cd43dd8448eb211c80319c'
+    """
+    found = _TRACE.fullmatch(_text(raw, "traceparent") or "")
+    return None if found is None else found["trace"]
 
 
 def tick_of(raw: bytes) -> datetime | None:
