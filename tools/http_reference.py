@@ -70,8 +70,8 @@ def _body(route: Route) -> list[str]:
 
 
 def _answer(route: Route) -> str:
-    if route.stream:
-        return f"`{route.stream}`"
+    if route.stream or route.text:
+        return f"`{route.stream or route.text}`"
     kinds = get_args(route.answer) if route.of or isinstance(route.answer, UnionType) else (route.answer,)
     names = " or ".join(f"`{getattr(kind, '__name__', 'object')}`" for kind in kinds)
     return f"`{route.of}`: list of {names}" if route.of else names

@@ -52,6 +52,7 @@ from limpet.core.records.queue import (
 from limpet.core.records.rate import RateRecord
 from limpet.core.records.record import Record
 from limpet.core.records.redaction import RuleRecord
+from limpet.core.records.scale import ScaleRecord
 from limpet.core.records.schedule import (
     BackfillReport,
     NextRun,
@@ -130,6 +131,7 @@ __all__ = [
     "RetentionRecord",
     "RuleRecord",
     "SampleRecord",
+    "ScaleRecord",
     "ScheduleDetail",
     "ScheduleRecord",
     "SeriesRecord",

@@ -13,12 +13,14 @@ from limpet.core.errors import ResultTimeout, UnknownQueue, UsageError
 from limpet.core.gate import Gate
 from limpet.core.jobs.state import LIVE
 from limpet.core.jobs.view import Entry, Inspection, Query, QueueView
+from limpet.core.metrics.family import Value
 from limpet.core.records.cause import CauseRecord
 from limpet.core.records.explanation import Explanation
 from limpet.core.records.job import JobDetail, JobPage
 from limpet.core.records.limit import BreakerPage, BreakerRecord, LimitRecord
 from limpet.core.records.log import AuditRecord, EventRecord, JobHistory
 from limpet.core.records.queue import QueueRecord, StatsRecord
+from limpet.core.records.scale import ScaleRecord
 from limpet.core.records.series import By, SeriesRecord
 from limpet.core.records.task import TaskDetail, TaskRecord
 from limpet.core.records.worker import WorkerRecord
@@ -39,9 +41,11 @@ from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query
 from limpet.ops.redaction import redaction_of
 from limpet.ops.retry import DEAD
+from limpet.ops.scale import scale
 from limpet.ops.select import guarded, not_stored, resolve
 from limpet.ops.series import Asked, series
 from limpet.ops.shown_jobs import ShownJobs
+from limpet.ops.store_metrics import store_metrics
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.stores.asking import MOST_GATES
 from limpet.stores.base import Store
@@ -172,6 +176,14 @@ class Questions:
         """
         asked = Asked(last=last, step=step, by=by, queue=queue, task=task, ago=ago)
         return await series(self.store, asked, now_ms=self._asked_ms)
+
+    async def scale(self, *queues: str, per_worker: int = 100) -> ScaleRecord:
+        """How many workers, each with `per_worker` slots, the jobs of these queues want now; of all without a name."""
+        return await scale(self.store, queues, per_worker, now_ms=self._asked_ms)
+
+    async def metrics(self) -> list[Value]:
+        """What the store knows, as metrics."""
+        return await store_metrics(self.store, now_ms=self._asked_ms)
 
     async def left(self, key: str) -> int:
         """How many jobs of `all`, `queue:NAME` or `task:NAME`, under any name of it, have not finished."""

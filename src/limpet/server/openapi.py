@@ -188,7 +188,7 @@ def _operation(route: Route, types: Types, routes: Sequence[Route]) -> dict[str,
 
 def _item(route: Route) -> Any:
     """The record that a route answers, one or many of."""
-    if route.stream:
+    if route.stream or route.text:
         return NoneType
     return get_args(route.answer)[0] if route.of else route.answer
 
@@ -259,6 +259,8 @@ def _success(route: Route, types: Types) -> dict[str, Any]:
     if route.stream:
         content = {"schema": {"type": "string"}, "example": "".join(map(_frame, get_args(LiveEvent)))}
         return {"description": route.summary, "content": {route.stream: content}}
+    if route.text:
+        return {"description": route.summary, "content": {route.text: {"schema": {"type": "string"}}}}
     schema = types.of(_item(route))
     if route.of:
         properties = {route.of: {"type": "array", "items": schema}}
@@ -280,7 +282,7 @@ def _problem(codes: Sequence[tuple[str, Meaning]]) -> dict[str, Any]:
 
 def _answers(route: Route) -> dict[str, Any]:
     """An example of each record that the route may answer, by a name that no other shape has."""
-    if route.stream:
+    if route.stream or route.text:
         return {}
     found = {each.__name__: example_of(each) for each in parts_of(_item(route)) if _is_struct(each)}
     return {f"{route.of}_{name}": {route.of: [shown]} for name, shown in found.items()} if route.of else found

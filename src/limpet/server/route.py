@@ -51,6 +51,7 @@ class Route(Struct, frozen=True, kw_only=True):
     example: Any = None  # of a body
     most_bytes: int = MiB  # of a body
     etag: bool = False  # the answer has an ETag, and If-None-Match is heeded
+    text: str = ""  # the media type of an answer that is text
     stream: str = ""  # the media type of an answer without an end
     bare: bool = False
     body_names_jobs: bool = False  # to be stored, under ids that follow from an Idempotency-Key

@@ -21,6 +21,7 @@ from limpet.server.routes import (
     jobs_new,
     leases,
     limits,
+    metrics,
     operations,
     queues,
     redaction,
@@ -56,5 +57,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *tokens.ROUTES,
     *health.ROUTES,
+    *metrics.ROUTES,
     *documents.ROUTES,
 )

@@ -112,7 +112,7 @@ STORE: Final = (
     Family("limpet_schedule_lag_seconds", "gauge", ("schedule",), "How late the next run of a schedule is; 0: not."),
     Family("limpet_breaker_open", "gauge", ("breaker",), "1: no job passes; 0.5: a probe may; 0: all pass."),
     Family("limpet_limit_free", "gauge", ("limit",), "Jobs or units that a limit admits now."),
-    Family("limpet_limit_waiting_jobs", "gauge", ("limit",), "Ready jobs that a limit stops."),
+    Family("limpet_limit_used", "gauge", ("limit",), "Jobs that hold a slot of a limit now."),
     Family("limpet_budget_spent_ratio", "gauge", ("budget", "unit"), "The share of a budget that is spent."),
     Family("limpet_alerts_firing", "gauge", ("rule",), "Alerts that fire now, by rule."),
 )

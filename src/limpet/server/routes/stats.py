@@ -6,8 +6,10 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from limpet.core.errors import UnknownQueue
 from limpet.core.records.log import AuditRecord, FindingRecord
 from limpet.core.records.queue import StatsRecord
+from limpet.core.records.scale import ScaleRecord
 from limpet.core.records.series import By, SeriesRecord
 from limpet.server.call import Call
 from limpet.server.parameters import MOST_SEQ, Newest, QueueName, given
@@ -60,9 +62,24 @@ async def doctor(call: Call[None, None]) -> list[FindingRecord]:
     return await call.operator.doctor(call.settings)
 
 
+class Scale(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which queues one kind of worker serves, and how large such a worker is."""
+
+    queue: Annotated[str, Meta(description="One, or several with commas between them; left out: all.")] | None = None
+    per_worker: Annotated[int, Meta(ge=1, le=100_000, description="Jobs that one worker runs at once.")] = 100
+
+
+async def scale(call: Call[Scale, None]) -> ScaleRecord:
+    """How many workers the jobs of some queues want now: for KEDA, and whatever else starts and ends workers."""
+    asked = call.query
+    queues = [name for name in (asked.queue or "").split(",") if name]
+    return await call.operator.scale(*queues, per_worker=asked.per_worker)
+
+
 ROUTES: Final[tuple[Route, ...]] = (
     get("/stats", "viewer", shown),
     get("/stats/series", "viewer", series),
+    get("/scale", "viewer", scale, errors=(UnknownQueue,)),
     get("/audit", "viewer", audit, of="audit"),
     get("/doctor", "viewer", doctor, of="findings"),
 )
