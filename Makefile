@@ -37,6 +37,11 @@ $(READY): pyproject.toml contract/pyproject.toml constraints.txt
 	@$(BIN)/python tools/redis_7.py
 	@mkdir -p $(@D) && touch $@
 
+# What reads our metrics as users' does: Debian's or your own.
+.venv/prometheus/.ready: $(READY) tools/prometheus.py tools/debian.py
+	@$(BIN)/python tools/prometheus.py
+	@mkdir -p $(@D) && touch $@
+
 # PostgreSQL's: 15 is Debian's or your own, 16 and 18 come as a wheel with the dev group; the pool before them.
 .venv/postgres-15/.ready: $(READY) tools/postgres_15.py tools/debian.py
 	@$(BIN)/python tools/postgres_15.py
@@ -80,7 +85,7 @@ tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-ol
 	@echo "tests: chaos, $(CHAOS) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) -n $(CHAOS) --timeout 900 tests/chaos
 
-matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
+matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready .venv/prometheus/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
 	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)
 
 prove: $(READY) ## list, count, causes and job beside a million ready and a million dead jobs, timed; a dated page in docs/evidence; E=redis for one engine

@@ -13,7 +13,7 @@ from tests.arch.tree import PACKAGE, ROOT, modules, named, written_files
 
 PAGES = [path for path in written_files() if path.suffix == ".md"]
 # What a checkout holds: a folder that a target made, as `.matrix`, may lack what pages say it will hold.
-ROOTS = {".ci", "src", "contract", "docs", "tests", "tools", "bench", "examples"}
+ROOTS = {".ci", "src", "contract", "docs", "tests", "tools", "bench", "examples", "deploy"}
 ROOMS = {"core", "stores", "client", "outbox", "runtime", "ops", "cli"}
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
