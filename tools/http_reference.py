@@ -22,8 +22,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "http.md"
 HEAD = """# HTTP API
 
 Every route, from the table by which the server answers; `/openapi.json` has the same with all types. How to use it:
-[Use the HTTP API](../how-to/http-api.md). Paths are below `/api/v1`, but for those of Health, Metrics and Documents. A star
-marks what a body must have.
+[Use the HTTP API](../how-to/http-api.md). Paths are below `/api/v1`, but for those of Health, Metrics and Documents. A
+star marks what a body must have.
 
 """
 

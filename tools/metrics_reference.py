@@ -14,7 +14,8 @@ from limpet.core.metrics.family import LE, MOST, STORE, WORKER, Family
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "metrics.md"
 HEAD = """# Metrics
 
-Every metric for Prometheus, from the table by which they are exposed. How to use them: [See rates, times and depths](../how-to/metrics.md).
+Every metric for Prometheus, from the table by which they are exposed. How to use them:
+[See rates, times and depths](../how-to/metrics.md).
 
 """
 
@@ -37,12 +38,13 @@ def page() -> str:
         "",
         "## Labels and buckets",
         "",
-        f"Of each metric {MOST} values of its labels are told apart, or {MOST} pairs of queue and task; the others are `other`. A",
-        "worker tells apart those that it met first, since counters only grow; the store, those with the most jobs.",
+        f"{MOST} values of a label are told apart, or {MOST} pairs of queue and task; the others are `other`.",
+        "A worker tells apart those that it met first, since counters only grow; the store, those with the most jobs.",
         "",
-        "Outcomes: `succeeded`, `retried`, `dead`, `cancelled`, `released`, `snoozed`, `suspended`, `held`, `lost`, `refused`.",
+        "Outcomes: `succeeded`, `retried`, `dead`, `cancelled`, `released`, `snoozed`, `suspended`, `held`, `lost`,",
+        "`refused`.",
         "",
-        f"Histograms have a bucket for each doubling, {len(LE)} in all: from {LE[0][1] * 1000:g} ms to {LE[-1][1]:,.0f} s.",
+        f"Histograms have {len(LE)} buckets, one for each doubling: from {LE[0][1] * 1000:g} ms to {LE[-1][1]:,.0f} s.",
     ]
     return HEAD + "\n".join(lines) + "\n"
 

@@ -37,14 +37,19 @@ DRIVERS: Final = {
     "fast": {"uvloop"},
     "redis": {"hiredis"},
     "postgres": {"psycopg"},
-    "server": {"starlette", "uvicorn"},
+    "server": {"prometheus-client", "starlette", "uvicorn"},
+    "metrics": {"prometheus-client"},
     "otel": {"opentelemetry-api"},
     "sentry": {"sentry-sdk"},
     "agents": {"jsonschema"},
     "mcp": {"mcp"},
 }
 DRIVERS["all"] = set().union(*DRIVERS.values())
-MODULES: Final = {"opentelemetry-api": "opentelemetry.trace", "sentry-sdk": "sentry_sdk"}  # others are named alike
+MODULES: Final = {  # others are named alike
+    "opentelemetry-api": "opentelemetry.trace",
+    "prometheus-client": "prometheus_client",
+    "sentry-sdk": "sentry_sdk",
+}
 
 
 class Bare(NamedTuple):
