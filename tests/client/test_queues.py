@@ -210,3 +210,10 @@ def test_a_queue_is_declared_once_and_before_its_tasks(app: Limpet) -> None:
     app.task(queue="ai-fast", name="early")(lambda: None)
     with pytest.raises(InvalidTask, match="task 'early' was put into queue 'ai-fast' before"):
         app.ai_queues()
+
+
+async def test_no_job_of_a_program_may_pretend_to_be_an_alert(app: Limpet) -> None:
+    with pytest.raises(InvalidOption, match="is for alerts alone"):
+        await app.enqueue("limpet.alert", {}, queue="limpet.alerts", needs=["webhook:pager"])
+    with pytest.raises(InvalidOption, match="is for alerts alone"):
+        app.task(name="mine", queue="limpet.alerts")(lambda: None)

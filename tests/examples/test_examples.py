@@ -44,6 +44,11 @@ def test_emails_overtake_exports_and_small_customers_get_their_turn(tmp_path: Pa
     assert int(re.findall(r"place (\d+)", acme)[0]) <= 30
 
 
+def test_a_receiver_hears_that_an_alert_fires_and_that_it_has_resolved(tmp_path: Path) -> None:
+    waits = "dead_letters:mail: 1 dead job waits for a person in queue mail: mail.send (1)"
+    assert run("alerts.py", tmp_path) == [f"firing {waits}", f"resolved {waits}"]
+
+
 def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     assert run("fix_and_retry.py", tmp_path) == [
         "ada: sent to ada@example.com",

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from limpet.core.alerts.book import Notice
+from limpet.core.alerts.book import Book, Notice, Silence
 from limpet.core.alerts.delivery import POLICY, QUEUE, SIGNATURE, TIMESTAMP, delivery_job, signature
 from limpet.core.alerts.rule import DEFAULTS, AlertRules, WebhookRef
 from limpet.core.alerts.settings import AlertsTable, WebhookTable
@@ -283,6 +283,17 @@ async def test_a_short_outage_is_told_to_no_one(pager: Receiver) -> None:
     time.now_ms += 60_000
     await watch.failed(AWAY, AlertRules((), RULES.webhooks))
     assert pager.told == []
+
+
+async def test_an_outage_that_was_planned_is_told_only_if_it_outlasts_its_silence(pager: Receiver) -> None:
+    time = Time()
+    watch = AwayWatch({"pager": webhook_of(pager)}, "shop", clock=lambda: time.now_ms)
+    book = Book(silences=(Silence("store_away", NOW + 60_000, "ada", NOW),))
+    await watch.failed(AWAY, RULES, book)
+    for second in (59, 60, 61):
+        time.now_ms = NOW + second * 1000
+        await watch.failed(AWAY, RULES, book)
+        assert len(pager.told) == (second > 59)
 
 
 async def test_a_receiver_that_was_away_too_is_told_when_it_is_back_and_of_no_end_it_has_not_heard_of(

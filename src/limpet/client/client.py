@@ -24,6 +24,7 @@ from limpet.client.published_rules import PublishedRules
 from limpet.client.registry import Published
 from limpet.client.task import enqueue
 from limpet.client.work import JobSpec, Work
+from limpet.core.alerts.delivery import refuse_alerts
 from limpet.core.errors import FlowNotFound, InvalidOption, StoreUnreachable, UnknownQueue, UsageError
 from limpet.core.flows.refs import with_refs
 from limpet.core.gate import GateRule
@@ -352,7 +353,8 @@ class Client:
         return asked
 
     def check_queue(self, queue: str) -> None:
-        """Refuse a queue that the app did not declare, if it declared any."""
+        """Refuse a queue that the app did not declare, if it declared any, and the one whose jobs are believed."""
+        refuse_alerts(queue)
         known = self._settings.queues
         if known is not None and queue not in known:
             raise UnknownQueue(f"the app has no queue {queue!r}", fix=did_you_mean(queue, known))

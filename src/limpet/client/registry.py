@@ -11,7 +11,6 @@ from limpet.client.hooks import Hooks
 from limpet.client.options import ScheduleOptions
 from limpet.client.producer import Connection
 from limpet.client.task import AsyncTask, SyncTask, Task
-from limpet.core.alerts.delivery import QUEUE as ALERTS
 from limpet.core.endings.hook import QUEUE as HOOKS
 from limpet.core.errors import InvalidTask
 from limpet.core.jobs.retention import DECLARED, States, control_of, merged, said_in
@@ -90,9 +89,8 @@ class Registry:
         spec = TaskSpec.declare(fn, self.queues, self._redact, **sized)
         for name in (spec.name, *spec.aliases):
             self._refuse_taken(name, spec)
-        for queue, what in ((HOOKS, "hooks"), (ALERTS, "alerts")):
-            if spec.queue == queue:
-                raise InvalidTask(f"the queue {queue!r} is for {what} alone", fix="give the task another queue=")
+        if spec.queue == HOOKS:
+            raise InvalidTask(f"the queue {HOOKS!r} is for hooks alone", fix="give the task another queue=")
         check_agreement(spec, self.specs.values())
         self._client.check_queue(spec.queue)
         kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from limpet.core.alerts.book import Notice
+from limpet.core.alerts.book import Book, Notice
 from limpet.core.alerts.delivery import call_of
 from limpet.core.alerts.rule import DEFAULTS, AlertRules
 from limpet.core.alerts.webhook import Webhook
@@ -15,6 +15,7 @@ from limpet.core.errors import StoreError
 from limpet.ops.webhook_call import tell
 
 SUBJECT: Final = "store"
+NO_BOOK: Final = Book()
 
 _log = logging.getLogger("limpet.alerts")
 
@@ -36,12 +37,13 @@ class AwayWatch:
         self._firing: Notice | None = None
         self._untold: dict[str, Notice] = {}  # by webhook: what it has not taken yet
 
-    async def failed(self, error: StoreError, rules: AlertRules) -> None:
-        """A look has failed; told once that has lasted for as long as the rule says."""
+    async def failed(self, error: StoreError, rules: AlertRules, book: Book = NO_BOOK) -> None:
+        """A look has failed; told once that has lasted for as long as the rule says, and no silence covers it."""
         now_ms = self._clock()
         self._since_ms = now_ms if self._since_ms is None else self._since_ms
         rule = rules.of("store_away")
-        if rule is not None and self._firing is None and now_ms - self._since_ms >= rule.for_ms:
+        silence = book.silence_of("store_away", SUBJECT, now_ms)
+        if rule and not silence and self._firing is None and now_ms - self._since_ms >= rule.for_ms:
             text = f"the store does not answer: {error.message}"
             self._firing = Notice("firing", rule.name, SUBJECT, text, now_ms, now_ms)
             self._say(self._firing, rules)

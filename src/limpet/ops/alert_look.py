@@ -40,12 +40,14 @@ class AlertLook:
         self._store = store
         self._name = name
         self._clock = clock
+        self.book = Book()  # as it was read last
         self.rules = rules or AlertRules()  # as they were read last; before, as the settings of this process say
 
     async def look(self) -> bool:
         """Look, unless another process does; whether this one did."""
         controls = await self._store.controls(KIND)
         self.rules, kept = read_rules(controls), read_book(controls)
+        self.book = kept.book
         now_ms = await self._store.now() if self._clock is None else self._clock()
         if kept.book.led_by_other(self._name, now_ms):
             return False

@@ -56,7 +56,7 @@ class AlertRunner:
         except StoreError as error:
             self._complain(error.message)
             if self._away is not None and error.retryable:
-                await self._away.failed(error, self._alerts.rules)
+                await self._away.failed(error, self._alerts.rules, self._alerts.book)
         except LimpetError as error:
             self._complain(error.message)
         except Exception as error:  # jobs matter more than alerts: a defect here must not end a worker

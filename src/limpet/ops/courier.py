@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from limpet.core.alerts.delivery import QUEUE, TASK, Delivery, call_of, capability
 from limpet.core.alerts.webhook import Webhook
+from limpet.core.errors import LimpetError
 from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.lease import Serves
 from limpet.core.jobs.state import State
@@ -23,6 +25,7 @@ from limpet.stores.base import Store
 AGENT: Final = "limpet-alerts"  # in whose name they are claimed
 SPARE_MS: Final = 15_000  # that a lease lasts longer than the slowest request
 AT_ONCE: Final = 8
+HAND_BACK_S: Final = 1.0
 MAY_RUN: Final = (State.ready, State.scheduled)
 
 
@@ -58,7 +61,10 @@ class Courier:
         try:
             answer = await self._tell(job)
         except asyncio.CancelledError:
-            await self._agents.release(job.id, job.token, reason="the process stops")
+            # Without an answer its lease ends: a process that stops waits no longer for a store that is away.
+            with suppress(LimpetError, TimeoutError):
+                async with asyncio.timeout(HAND_BACK_S):
+                    await self._agents.release(job.id, job.token, reason="the process stops")
             raise
         await self._end(job, answer)
 

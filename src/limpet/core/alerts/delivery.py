@@ -12,6 +12,7 @@ from msgspec import Struct
 from limpet.core.alerts.book import Notice
 from limpet.core.alerts.rule import DEFAULTS, NAMES, fix_of
 from limpet.core.alerts.webhook import Webhook
+from limpet.core.errors import InvalidOption
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.text.duration import iso
@@ -41,6 +42,12 @@ class Call(Struct, frozen=True):
 
     headers: dict[str, str]
     body: bytes
+
+
+def refuse_alerts(queue: str) -> None:
+    """Refuse jobs of programs in the queue of alerts: what is told there is believed."""
+    if queue == QUEUE:
+        raise InvalidOption(f"the queue {QUEUE!r} is for alerts alone", fix="give the job another queue")
 
 
 def capability(webhook: str) -> str:
