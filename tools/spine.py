@@ -92,11 +92,8 @@ def _sqlite() -> tuple[Station, ...]:
     return (
         ASK,
         Station("store", queued, rests=True),
-        Station("store", "stores/sqlite/enqueue.py:_insert_rows", rests=True),
+        Station("store", "stores/sqlite/hand_off.py:_claimed", rests=True),
         Station("wake", told, rests=True),
-        NEWS,
-        Station("claim", queued, via="runtime/fetcher.py"),
-        Station("claim", "stores/sqlite/claim.py:_claimed", rests=True),
         *RUN,
         Station("settle", queued, via="runtime/settler.py", rests=True),
         Station("settle", "stores/sqlite/settle.py:_apply", rests=True),

@@ -21,6 +21,7 @@ CONCERNS: Final = {
     "lanes": "which lanes can be served",
     "turns": "whose turn it is: round robin with weights",
     "wake": "sleeping workers and callers are woken",
+    "hand_off": "a lone job goes to a sleeping worker at once",
     "claim": "the verb: a lease for a worker",
     "choose": "which lanes a claim may take from",
     "take": "jobs leave their lanes under a lease",
@@ -48,6 +49,8 @@ FOLDERS: Final = {
 # A concern that an engine has no file for, and why.
 LACKS: Final = {
     ("sqlite", "turns"): "core.limits.fair is Python: choose and take call it",
+    ("redis", "hand_off"): "a lone job wakes a worker, which claims it",
+    ("postgres", "hand_off"): "a lone job wakes a worker, which claims it",
 }
 
 # What only one engine needs: how it is reached, opened and written.

@@ -10,12 +10,12 @@ from limpet.core.errors import QueueFull
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.jobs.ids import IdMaker
 from limpet.core.jobs.job import Enqueued, Job
-from limpet.core.jobs.lease import Serves, Signal
+from limpet.core.jobs.lease import Serves, Signal, Takes
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Counts, FlowView, JobView, Query, Term
 from limpet.stores.asking import examined, joining
 from limpet.stores.base import CancelAnswer, Joins, RetryAnswer, RetryRequest, SignalAnswer, Store
-from limpet_contract.hand import Hand
+from limpet_contract.hand import NONE, Hand
 from limpet_contract.harness import Clock, Harness, Transactional, Visitor
 from limpet_contract.making import JobOptions, make_job
 
@@ -97,9 +97,10 @@ class Bench:
         tasks: tuple[str, ...] | None = None,
         capabilities: tuple[str, ...] = (),
         ttl_ms: int = 15_000,
+        takes: Takes = NONE,
     ) -> Hand:
         """A worker moved by hand; None = it serves any queue or task."""
-        hand = Hand(self.store, self.clock, session, Serves(queues, tasks, capabilities), ttl_ms)
+        hand = Hand(self.store, self.clock, session, Serves(queues, tasks, capabilities), ttl_ms, takes)
         self.hands.append(hand)
         return hand
 

@@ -25,7 +25,19 @@ from limpet.core.endings.transition import (
     Transition,
 )
 from limpet.core.jobs.job import LEAST_URGENT, Lane
-from limpet.core.jobs.lease import Beat, Claim, Claimed, ClaimOptions, ClaimRequest, Note, Pulse, Serves, Wake
+from limpet.core.jobs.lease import (
+    Beat,
+    Claim,
+    Claimed,
+    ClaimOptions,
+    ClaimRequest,
+    Handed,
+    Note,
+    Pulse,
+    Serves,
+    Takes,
+    Wake,
+)
 from limpet.stores.base import NOTHING_SPENT, Store
 from limpet_contract.harness import Clock
 
@@ -57,6 +69,7 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
 }
 
 
+NONE: Final = Takes()
 _SEQ = count(1)
 
 
@@ -68,12 +81,21 @@ def next_seq() -> int:
 class Hand:
     """One session. It beats by itself when time has passed since its last beat, unless a test asks it not to."""
 
-    def __init__(self, store: Store, clock: Clock, session: str, serves: Serves, ttl_ms: int = 15_000) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        session: str,
+        serves: Serves,
+        ttl_ms: int = 15_000,
+        takes: Takes = NONE,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.session = session
         self.serves = serves
         self.ttl_ms = ttl_ms
+        self.takes = takes
         self._beaten_at_ms: int | None = None
 
     async def beat(self, notes: Sequence[tuple[bytes, int, Note]] = ()) -> Pulse:
@@ -98,7 +120,7 @@ class Hand:
         seq = next_seq() if seq is None else seq
         slots = limit if slots is None else slots
         options = ClaimOptions(least_urgent, aged, most_urgent, needing)
-        request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, options)
+        request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, options, self.takes)
         return await self.store.claim(request, now_ms=self.clock.now_ms)
 
     async def claim(
@@ -189,6 +211,10 @@ class Hand:
 
     async def wait(self, timeout_ms: int) -> Wake:
         return await self.store.wait(self.session, timeout_ms)
+
+    async def handed(self, timeout_ms: int = 60_000) -> list[Handed]:
+        """What it was handed while it slept; waits for the first."""
+        return list((await self.store.wait(self.session, timeout_ms)).jobs)
 
     async def drain(self, limit: int = 16) -> list[bytes]:
         """Claim and succeed until nothing is left; the ids in the order in which they came."""

@@ -142,6 +142,10 @@ class Ledger:
     def shutter(self, key: str) -> Shutter:
         return self.shutters.setdefault(key, Shutter())
 
+    def is_budgeted(self, job: ModelJob) -> bool:
+        """True when a budget rules it: a job that costs too much may have shut it."""
+        return any(self.rules[key].cap is not None for key in job.gates if key in self.rules)
+
     def is_rated(self, job: ModelJob) -> bool:
         """True when a rate has a say: how full a bucket is these books do not know."""
         rules = (self.rules.get(key) for key in job.gates)

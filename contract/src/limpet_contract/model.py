@@ -163,6 +163,24 @@ class Model:
             by_priority = [job for job in heads if job.lane.priority <= request.options.least_urgent]
             self._nobody_passes(by_priority, shut, now_ms)
 
+    def handed(self, id: bytes, token: int, request: ClaimRequest, now_ms: int) -> None:
+        """The step that stored this job has claimed it for a session that slept: check that this was allowed."""
+        job = self.jobs[id]
+        assert self.eligible(job, request, now_ms), f"{job} was handed though it may not run"
+        plain = not job.lane.limited and job.unique is None and job.parent is None
+        assert plain, f"{job} was handed though it is not plain"
+        others = [other for other in self.jobs.values() if other is not job and self._able(other, request, now_ms)]
+        certain = [other for other in others if not self._timed(other) and not self.ledger.is_budgeted(other)]
+        passed = [other for other in certain if self.ledger.has_room(other, now_ms)]
+        assert not passed, f"{job} was handed past {passed[0]}"
+        got = [
+            other for other in self.jobs.values() if (other.session, other.handed_in) == (request.session, request.seq)
+        ]
+        assert len(got) < request.takes.of(job.lane.priority), "more were handed than the session has places"
+        job.state, job.token, job.session, job.handed_in = State.running, token, request.session, request.seq
+        job.attempt, job.claimed_at_ms = 1, now_ms
+        self.ledger.start(job, probe=False, now_ms=now_ms)
+
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
         lines: dict[int, list[bytes]] = {}

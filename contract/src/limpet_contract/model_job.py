@@ -28,6 +28,7 @@ class ModelJob:
     held: int = 0
     token: int = 0  # 0 = not held
     session: str = ""
+    handed_in: int = 0  # the claim after which the session slept that it was handed to
     cancel_requested: bool = False
     felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
     flow: bytes | None = None

@@ -8,17 +8,19 @@ from typing import ClassVar, Unpack
 import msgspec
 
 from limpet.core.endings.hook import QUEUE, Ending, Hook
-from limpet.core.endings.transition import Lose
+from limpet.core.endings.transition import Lose, Release
 from limpet.core.gate import GateChange, GateRule, Pause
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Job, Lane, Unique
-from limpet.core.jobs.lease import Claimed, Note, Serves, Signal
+from limpet.core.jobs.lease import Claimed, Note, Serves, Signal, Takes
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control, Entry, Query, Retention, Term
 from limpet.stores.asking import examined
 from limpet_contract.bench import Bench
+from limpet_contract.hand import NONE
 from limpet_contract.making import JobOptions, make_job
 
+LATE_MS = 300  # a message that has not come by then was lost: it was sent before the enqueue was answered
 HOOK = Hook(Lane(QUEUE, "hook"), states=(State.dead, State.cancelled))
 
 
@@ -26,6 +28,7 @@ class Story:
     """The ids are chosen before the first call, as clients do, so that a repeated enqueue is the same jobs."""
 
     ENDS: ClassVar[dict[str, State | None]] = {
+        "lone": None,  # is handed to a worker that sleeps, where the engine does so; succeeds and is pruned
         "plain": None,  # succeeds and is pruned
         "retried": State.succeeded,
         "parent": State.succeeded,
@@ -63,7 +66,8 @@ class Story:
 
     async def tell(self) -> None:
         """The whole story; the connection may be lost at any call."""
-        await self.hand.beat()
+        self.hand.serves, self.hand.takes = Serves(tasks=("lone",)), Takes(1, 1)
+        assert await self.hand.claim() == []
         await self.produce(self.bench)
         await self._work()
         await self._stop()
@@ -81,6 +85,7 @@ class Story:
 
     async def produce(self, bench: Bench) -> None:
         """Calls that may be repeated by a caller that got no answer."""
+        await bench.put(self._job("lone"))
         await bench.store.put_control(HOOK.control())
         await bench.put(
             self._job("plain"),
@@ -121,7 +126,18 @@ class Story:
         answers = await self.hand.succeed(*jobs, result=b'{"ok":true}')
         self.acknowledged += [job.id for job, answer in zip(jobs, answers, strict=True) if answer.answer == "done"]
 
+    async def _take_lone(self) -> Claimed:
+        """It has come with a wake-up. Where that was lost, its worker finds that it holds a job, and hands it back."""
+        handed = await self.hand.handed(LATE_MS)
+        self.hand.takes = NONE
+        if handed:
+            return handed[0].job
+        if held := await self.bench.store.held("teller"):
+            await self.hand.settle(*(Release(one.id, one.token) for one in held))
+        return await self._take("lone")
+
     async def _work(self) -> None:
+        await self._succeed(await self._take_lone())
         job = await self._take("plain")
         await self.hand.save(job, Note("step", "charge", b"1"))
         await self._succeed(job)

@@ -68,6 +68,10 @@ class Stroll:
     def put_after(self) -> None:
         self.walk.put_after(self.picks(2), self.rng.choice(DELAYS), self.rng.choice(AFTER))
 
+    def put_alone(self) -> None:
+        if self.walk.tandem.alive:
+            self.walk.put_alone(self.rng.randrange(FAR), self.rng.randrange(FAR), not self.seldom())
+
     def put_again(self) -> None:
         self.walk.put_again(self.rng.randrange(FAR))
 
@@ -118,6 +122,7 @@ class Stroll:
 STEPS: Final[dict[Callable[[Stroll], None], int]] = {
     Stroll.put: 3,
     Stroll.put_after: 2,
+    Stroll.put_alone: 2,
     Stroll.put_again: 1,
     Stroll.claim: 7,
     Stroll.settle: 6,

@@ -14,12 +14,12 @@ from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.gate import Gate, GateChange, GateRule, Pause
 from limpet.core.jobs.ids import id_bytes, id_text
 from limpet.core.jobs.job import LEAST_URGENT, Job, Lane
-from limpet.core.jobs.lease import Claimed, ClaimOptions, ClaimRequest, Note, Serves, Signal
+from limpet.core.jobs.lease import Claimed, ClaimOptions, ClaimRequest, Note, Serves, Signal, Takes
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import JobView, Retention, Term
 from limpet.stores.base import NOTHING_SPENT
 from limpet_contract.bench import SWEEP_MS, Bench
-from limpet_contract.hand import ENDINGS, Hand, next_seq
+from limpet_contract.hand import ENDINGS, NONE, Hand, next_seq
 from limpet_contract.harness import Harness
 from limpet_contract.headlines import Headlines
 from limpet_contract.ledger import PERIOD_MS
@@ -27,6 +27,7 @@ from limpet_contract.model import NOTHING_SAID, Model
 from limpet_contract.model_job import ModelJob
 
 TTL_MS = 4_000
+TAKES = Takes(2, 3)
 PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even after a gap (D6)
 
 
@@ -44,6 +45,8 @@ class Tandem:
         self.given: list[tuple[Claimed, str]] = []  # with the session that got it
         self.alive: dict[str, Hand] = {}
         self.silent: dict[str, int] = {}  # session → when it beat last
+        self.asleep: dict[str, ClaimRequest] = {}  # session → what it found nothing for, since when it got nothing
+        self.numbers: dict[str, int] = {}  # session → the number of the last job that it was handed
         self.hooked = False  # there is a hook for every end; its jobs wait, since their queue is paused
         self._hired = 0
         self._looks = 0
@@ -92,6 +95,32 @@ class Tandem:
         assert [(answer.id, answer.existing) for answer in answers] == expected
         self.made += [job for job, answer in zip(jobs, answers, strict=True) if not answer.existing]
 
+    async def put_alone(self, job: Job) -> None:
+        """One job without rules: it may be handed to a session that sleeps."""
+        (answer,) = await self.bench.put(job)
+        assert (answer.id, answer.existing) == self.model.enqueue(job, self.now_ms)
+        if answer.existing:
+            return
+        self.made.append(job)
+        if answer.state is State.running:
+            await self._follow_hand_off(job.id)
+
+    async def _follow_hand_off(self, id: bytes) -> None:
+        view = await self.bench.view(id)
+        assert view.session in self.asleep, f"{view} was handed to a session that does not sleep"
+        self.model.handed(id, view.token or 0, self.asleep[view.session], self.now_ms)
+        self.numbers[view.session] += 1
+        if (hand := self.alive.get(view.session)) is None:
+            assert view.session in self.silent  # which takes it with it, until the sweep
+            return
+        while not (jobs := await hand.handed()):
+            pass  # it was woken for something else before
+        (handed,) = jobs
+        assert (handed.number, handed.job.id, handed.job.token) == (self.numbers[hand.session], id, view.token)
+        if handed.awake:
+            del self.asleep[hand.session]
+        self.given.append((handed.job, hand.session))
+
     async def put_again(self, job: Job) -> None:
         assert (await self.bench.put(job))[0].existing
 
@@ -99,8 +128,11 @@ class Tandem:
 
     async def hire(self, serves: Serves) -> Hand:
         self._hired += 1
-        hand = Hand(self.bench.store, self.bench.clock, f"w{self._hired}", serves, TTL_MS)
-        assert (await hand.beat()).fresh
+        takes = TAKES if self.bench.store.features.hands_off else NONE
+        hand = Hand(self.bench.store, self.bench.clock, f"w{self._hired}", serves, TTL_MS, takes)
+        pulse = await hand.beat()
+        assert pulse.fresh
+        self.numbers[hand.session] = pulse.handed
         self.alive[hand.session] = hand
         return hand
 
@@ -109,6 +141,7 @@ class Tandem:
         wanted = {(job.id, job.token) for job in self.held_by(hand.session) if job.cancel_requested}
         assert set(pulse.cancels) == wanted
         assert not pulse.fresh
+        assert pulse.handed == self.numbers[hand.session], "a job was handed unseen"
 
     async def claim(
         self,
@@ -126,7 +159,7 @@ class Tandem:
         gates = self.gates = await self._look()
         wants = self._wants(gates)
         options = ClaimOptions(least_urgent, aged, most_urgent)
-        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", options)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", options, hand.takes)
         ask = partial(self.bench.store.claim, request, now_ms=self.now_ms)
         answer = await ask()
         given = list(answer.jobs)
@@ -139,6 +172,10 @@ class Tandem:
         wanted = wants, self._wants(after)
         self.model.claimed(given, request, before, wants=wanted, all_given=not answer.again, now_ms=self.now_ms)
         self._expect_news(after)
+        if options.takes_all and given:
+            self.asleep.pop(hand.session, None)
+        elif options.takes_all and not answer.again:
+            self.asleep[hand.session] = request
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"
         self.given += [(claimed, hand.session) for claimed in given]
@@ -184,6 +221,7 @@ class Tandem:
             assert self.model.settle(Release(job.id, job.token, started=True), self.now_ms) == "done"
         await hand.leave()
         del self.alive[hand.session]
+        self.asleep.pop(hand.session, None)
 
     async def die_supervised(self, hand: Hand) -> None:
         """A supervisor sees the worker die and hands back what it held."""
@@ -237,6 +275,7 @@ class Tandem:
         self.bench.store = await self.harness.reopen(self.bench.store)
         for hand in self.alive.values():
             hand.store = self.bench.store
+            await self.beat(hand)  # from here on it hears in another place
 
     # -- time
 

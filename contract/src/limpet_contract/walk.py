@@ -89,6 +89,8 @@ LANES: list[JobOptions] = [
     {"task": "hook", "breaker": "hook", "breaker_key": "hook:b", "keys": ("k1",)},
     {"task": "hook", "breaker": "hook", "breaker_key": "hook:a", "tenant": "acme", "priority": 3},
 ]
+PLAIN_LANES = LANES[:5]
+RESTLESS = 4  # claims until a worker sleeps
 COSTS = [(1, 1), (1, 3), (2, 5), (3, 2), (4, 9), (1, 6)]  # of the plain unit, and of the others
 SAID: dict[str, Callable[[int], int]] = {  # what a job says that it cost, by what it was to cost
     "nothing at all": lambda cost: 0,
@@ -177,6 +179,18 @@ class StoreWalk(RuleBasedStateMachine):
             options["costs"] = {"usd": other, "words": other}
             jobs.append(self.tandem.bench.job(**options))
         self.run(self.tandem.put(jobs))
+
+    @precondition(lambda self: self.tandem.alive)
+    @rule(pick=picks, lane=picks, asleep=st.booleans())
+    def put_alone(self, pick: int, lane: int, asleep: bool) -> None:
+        """A lone plain job, often while a worker sleeps that has taken all it can get."""
+        hand = self._hand(pick)
+        for _ in range(RESTLESS if asleep else 0):
+            self.run(self.tandem.beat(hand))
+            if not self.runner.run(self.tandem.claim(hand, 8, 8)):
+                break
+        for at in (lane, lane // len(PLAIN_LANES)):
+            self.run(self.tandem.put_alone(self.tandem.bench.job(**PLAIN_LANES[at % len(PLAIN_LANES)])))
 
     @precondition(lambda self: self.model.jobs)
     @rule(parents=st.lists(picks, min_size=1, max_size=2), delay_ms=delays, then=st.sampled_from(AFTER))

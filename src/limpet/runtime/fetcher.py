@@ -1,30 +1,37 @@
 """Claims jobs: the fetcher for free slots and a few milliseconds of work ahead, the bypass urgent ones past all held.
 
-The listener sleeps until the store has news, and tells both.
+The listener sleeps until the store has news, tells both, and takes the jobs that come with a wake-up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
+from limpet.core.errors import StoreError
 from limpet.core.jobs.job import LEAST_URGENT, URGENT
-from limpet.core.jobs.lease import Claim, Claimed, ClaimOptions, ClaimRequest, Serves
+from limpet.core.jobs.lease import Claim, Claimed, ClaimOptions, ClaimRequest, Serves, Takes, Wake
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.ageing import Ageing, Short
 from limpet.runtime.audit import Audit
 from limpet.runtime.barred_gates import BarredGates
 from limpet.runtime.executor import Executor
+from limpet.runtime.handed_jobs import HandedJobs, has_place, takes
 from limpet.runtime.keeper import Keeper
-from limpet.runtime.local_queue import Demand, LocalQueue, Pace, Reach, stops
+from limpet.runtime.local_queue import LocalQueue, Pace, Reach, stops
+from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkReport
 from limpet.runtime.settler import SettleQueue
 
+NONE: Final = Takes()
+LEAVE_S: Final = 0.5  # how long the end waits for the store to hear that this worker sleeps no more
 STUCK_S: Final = 0.1  # held jobs of which none started for so long are handed back: another worker may be free
 
 
@@ -55,6 +62,7 @@ class Claiming(Struct, frozen=True, kw_only=True):
     settle_queue: SettleQueue
     report: WorkReport
     batch: int  # jobs in one claim
+    takes_handed: bool  # the store may hand jobs to this session while it sleeps
     _narrowed: dict[tuple[bool, bool], Serves] = {}
 
     def owed(self, reach: Reach) -> int:
@@ -82,6 +90,7 @@ class Claiming(Struct, frozen=True, kw_only=True):
             seq,
             claimer,
             ClaimOptions(want.least_urgent, want.aged, aged_from),
+            takes(self.local_queue) if self.takes_handed and want.least_urgent == LEAST_URGENT else NONE,
         )
         self.local_queue.promised += want.slots
         gates.asking += 1
@@ -98,6 +107,16 @@ class Claiming(Struct, frozen=True, kw_only=True):
             else:
                 self._hold_aged(ageing, claim, want, aged_from, shut)
         return claim
+
+    def hold_handed(self, job: Claimed) -> None:
+        """Start a job that came with a wake-up: the step that stored it has claimed it."""
+        if self.ageing is not None:
+            self.ageing.count([job], self._short((True, True, True)))
+        self._hold(Claim((job,), job.claimed_at_ms), frozenset())
+
+    async def leave_sleep(self) -> None:
+        """Tell the store that this session sleeps no more."""
+        await self.store.store.claim(ClaimRequest(self.session, self.serves, 0, 0, 0, "leaving"))
 
     def release(self, jobs: list[Claimed]) -> None:
         """Hand held jobs back, unspent."""
@@ -317,29 +336,54 @@ class Listener(Part):
 
     name = "listener"
 
-    def __init__(
-        self, store: PatientStore, session: str, timeout_ms: int, demand: Demand, keeper: Keeper, audit: Audit
-    ) -> None:
+    def __init__(self, shared: Claiming, timeout_ms: int, keeper: Keeper, audit: Audit, handed: HandedJobs) -> None:
         super().__init__()
-        self._store = store
-        self._session = session
+        self._shared = shared
         self._timeout_ms = timeout_ms
-        self._demand = demand
         self._keeper = keeper
         self._audit = audit
+        self._handed = handed
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        demand = self._demand
+        shared = self._shared
+        demand = shared.local_queue.demand
         while True:
-            wake = await self._store.wait(self._session, self._timeout_ms)
+            wake = await shared.store.wait(shared.session, self._timeout_ms)
+            if wake.jobs:
+                self._take(wake)
             if wake.cancel:
                 self._keeper.beat_now()
                 self._audit.look(now=True)
             if wake.urgent:
                 demand.urgent.news()
-            if wake.work or not (wake.urgent or wake.cancel):
+            if wake.work or not (wake.urgent or wake.cancel or wake.jobs):
                 demand.all.news()  # an elapsed wait asks once too, in case a wake-up was lost
                 if not wake.work:
                     demand.urgent.news()
             await asyncio.sleep(0)  # a store that answers at once must not keep the loop
+
+    async def stop(self) -> None:
+        """End; before that say that this session sleeps no more, so that it is handed no more jobs."""
+        self._handed.refuse()
+        if self._task is not None and self._shared.takes_handed:
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    await self._shared.leave_sleep()
+            except (StoreError, TimeoutError) as error:
+                worker_log(logging.WARNING, "could not say that this worker takes no more jobs", error=error)
+            await super().stop()
+            with suppress(StoreError):
+                self._take(await self._shared.store.store.wait(self._shared.session, 0))
+        await super().stop()
+
+    def _take(self, wake: Wake) -> None:
+        """Start the jobs that came with a wake-up; hand back what finds no place."""
+        shared = self._shared
+        for handed in self._handed.arrived(wake.jobs):
+            if has_place(shared.local_queue, handed.job):
+                shared.hold_handed(handed.job)
+            else:
+                shared.settle_queue.release([handed.job])
+            if handed.awake or not has_place(shared.local_queue, handed.job):
+                shared.local_queue.demand.all.news()  # ask again, and say how many places there are by then

@@ -185,13 +185,13 @@ class LocalQueue:
 
     def idle(self, executor: str, priority: int) -> bool:
         """True when a job of that priority finds a slot of that executor, besides those that are held for it."""
-        return self._spare(executor, priority) > 0
+        return self.spare(executor, priority) > 0
 
     def reach(self, priority: int, slots: int) -> Reach:
         """The jobs of that priority that could start with this number of free slots."""
         return self.idle("thread", priority), self.idle("process", priority), slots > 0
 
-    def _spare(self, executor: str, priority: int) -> int:
+    def spare(self, executor: str, priority: int) -> int:
         pool = self.pools[executor]
         if pool is None:  # slots are all it takes
             return self.slots.size
@@ -208,7 +208,7 @@ class LocalQueue:
         Those of an executor that is not idle are not asked for.
         """
         free = self.slots.free(priority) - self._at_once - self.waiting
-        pools = [self._spare(name, priority) for name in self._limited]
+        pools = [self.spare(name, priority) for name in self._limited]
         return max(0, min([free, *(spare for spare in pools if spare > 0)]) - self.promised)
 
     def push(self, job: Claimed, *, aged: bool = False) -> None:

@@ -20,7 +20,7 @@ from limpet.core.endings.transition import (
 )
 from limpet.core.errors import StoreError
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.jobs.lease import Claimed, Held, Note
 from limpet.core.jobs.state import State
 from limpet.core.limits.spending import Bill
 from limpet.runtime.barred_gates import BarredGates
@@ -145,7 +145,7 @@ class SettleQueue:
         if len(waiting) == 1:
             self.news.set()
 
-    def release(self, jobs: Iterable[Claimed]) -> None:
+    def release(self, jobs: Iterable[Claimed | Held]) -> None:
         """Hand jobs back that have not started."""
         for job in jobs:
             self.put(Release(job.id, job.token))

@@ -24,6 +24,7 @@ from limpet.runtime.event_log_tailer import EventLogTailer
 from limpet.runtime.executor import Executor
 from limpet.runtime.fence import Fence
 from limpet.runtime.fetcher import Bypass, Claiming, Fetcher, Listener
+from limpet.runtime.handed_jobs import HandedJobs
 from limpet.runtime.isolation import Isolation
 from limpet.runtime.janitor import Janitor
 from limpet.runtime.keeper import Keeper, StoreChannel
@@ -170,12 +171,12 @@ class WorkerRun:
             settle_queue=self._settle_queue,
             report=report,
             batch=plan.store.features.batch,
+            takes_handed=plan.store.features.hands_off and not until_empty,
         )
         self._fetcher = Fetcher(shared, None if empty is None else empty.claimed_nothing)
         self._bypass = Bypass(shared)
-        self._listener = Listener(
-            self._store, plan.session, plan.settings.beat_ms, local_queue.demand, self._keeper, self._audit
-        )
+        self._handed = HandedJobs(plan, self._keeper, self._settle_queue)
+        self._listener = Listener(shared, plan.settings.beat_ms, self._keeper, self._audit, self._handed)
 
     async def live(self, stop: asyncio.Event | None) -> WorkReport:
         """Start the parts, wait for the end, stop them in order."""
@@ -260,6 +261,7 @@ class WorkerRun:
             self.local_queue.demand.all.news()
         if pulse.fresh:
             self._fence.beaten(self._keeper.sent_ms)
+        self._handed.heard(pulse)
         if self._was_away:
             self._was_away = False
             self.local_queue.demand.news()
@@ -356,6 +358,7 @@ class WorkerRun:
         await self._executor.drain(grace_s, self._forced, lambda: self.ordered)
         if self._forced.is_set():
             self._end_at_s = min(self._end_at_s, self._loop.time() + END_S)
+        await self._handed.stop()
         await self._audit.stop()
         await self._executor.stop()
         if self._plan.roster is None:

@@ -49,6 +49,7 @@ class Features(Struct, frozen=True):
     transactional: bool  # enqueue and settle inside the caller's own database transaction
     batch: int = 1_000  # jobs that a worker claims or settles in one call: others wait meanwhile
     settles_by_lease: bool = False  # many jobs of one lease cost it less than as many of two
+    hands_off: bool = False  # a lone job goes to a sleeping worker in the step that stores it
     notes: tuple[str, ...] = ()  # what docs and doctor should say about it
 
 
@@ -190,6 +191,11 @@ class Store(Protocol):
         QueueFull when a gate "queue:Q" has a depth, and more new jobs come than may wait there with those that do
         (blocked, scheduled and ready ones), of the queue or of their tenant in it. Only calls at the same time can
         exceed it together.
+
+        Where the engine hands off, one plain job (no rules, delay, time to start, unique key, parents, flow or limits)
+        of a lane that rests is claimed in the same step for a session that sleeps and takes it, and travels with its
+        wake-up. Else it becomes ready as always: when a gate on its way stops, counts or drains, when anything is due,
+        or when any class that the session serves has jobs that are ready.
         """
 
     async def relay(
@@ -229,7 +235,7 @@ class Store(Protocol):
 
         Promotes due jobs, opens due gates, cancels expired jobs on the way. A session that is not
         live gets nothing and `again=False`. An empty answer marks the session idle in the same step,
-        so that no wake-up is missed.
+        so that no wake-up is missed; from there on it may be handed as many jobs as it takes.
         """
 
     async def settle(
@@ -267,7 +273,7 @@ class Store(Protocol):
         """
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        """Sleep until something for this session happens, or the time is over."""
+        """Sleep until something for this session happens, or the time is over. Answers the jobs it was handed."""
 
     # -- people and handles
 

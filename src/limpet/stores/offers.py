@@ -13,7 +13,7 @@ from typing import Any, Final
 from limpet.core.endings.transition import Settled, Transition
 from limpet.core.jobs.bulletin import UNKNOWN
 from limpet.core.jobs.job import Enqueued, Job
-from limpet.core.jobs.lease import Claim, ClaimRequest, Signal
+from limpet.core.jobs.lease import Claim, ClaimRequest, Signal, Wake
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Control
 from limpet.stores.base import READER, RetryRequest
@@ -165,6 +165,13 @@ def claimed(outlet: Outlet, at_ms: int, claim: Claim, request: ClaimRequest) -> 
         outlet.claim(claim.jobs, at_ms)
 
 
+def woken(outlet: Outlet, at_ms: int, wake: Wake, *_: object) -> None:
+    """Jobs run that were handed off."""
+    if wake.jobs:
+        outlet.begin()
+        outlet.claim([handed.job for handed in wake.jobs], at_ms)
+
+
 def settled(
     outlet: Outlet,
     at_ms: int,
@@ -218,6 +225,7 @@ NOTES: Final[dict[str, Note]] = {
     "enqueue": enqueued,
     "relay": relayed,
     "claim": claimed,
+    "wait": woken,
     "settle": settled,
     "expire": expired,
     "cancel": cancelled,

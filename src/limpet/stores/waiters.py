@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from limpet.core.errors import ResultTimeout
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.lease import Wake
+from limpet.core.jobs.lease import Handed, Wake
 from limpet.core.jobs.state import FINISHED as FINISHED_STATES
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import JobView
@@ -21,6 +23,7 @@ WORK: Final = b"w"
 URGENT: Final = b"u"
 CANCEL: Final = b"c"
 FINISHED: Final = b"f"
+HANDED: Final = b"h"  # with the record of a job
 EVERYTHING: Final = frozenset((WORK, URGENT, CANCEL, FINISHED))
 
 LOOK_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
@@ -28,15 +31,20 @@ MANY: Final = 1_000  # names kept without a look at who is gone
 GONE_S: Final = 3_600  # a session that neither beat nor slept for so long went without leaving
 
 
+encode_handed = msgspec.msgpack.Encoder().encode
+decode_handed = msgspec.msgpack.Decoder(Handed).decode
+
+
 class Waiter:
     """What one session or job has been told and not yet heard."""
 
-    __slots__ = ("at_s", "expected", "kinds", "sleepers")
+    __slots__ = ("at_s", "expected", "jobs", "kinds", "sleepers")
 
     def __init__(self) -> None:
         self.at_s = time.monotonic()  # when it was last used
         self.expected = True
         self.kinds: set[bytes] = set()
+        self.jobs: list[Handed] = []
         self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
 
@@ -60,16 +68,32 @@ class Waiters:
             self._begin()
         return self._mailbox
 
-    def deliver(self, kind: bytes, name: bytes) -> bool:
+    def deliver(self, kind: bytes, name: bytes, job: Handed | None = None) -> bool:
         """Note a wake-up and wake its sleeper, in any loop; False when it is not expected any more."""
         with self._lock:
             waiter = self._waiters.get(name)
             if waiter is None:
                 return False  # the session has left, or who waited for the job has given up
             waiter.kinds.add(kind)
+            if job is not None:
+                waiter.jobs.append(job)
             sleepers, waiter.sleepers = waiter.sleepers, []
         _rouse_all(sleepers)
         return True
+
+    def hand(self, message: bytes) -> bool:
+        """Keep a job for the session that it was handed to, and wake that; False when it has left."""
+        handed = decode_handed(message)
+        return self.deliver(HANDED, handed.session.encode(), handed)
+
+    def wake_of(self, name: bytes, kinds: set[bytes]) -> Wake:
+        """The record of what a session was told, with the jobs that came for it."""
+        if HANDED not in kinds:
+            return wake_of(kinds)
+        with self._lock:
+            waiter = self._waiter(name)
+            jobs, waiter.jobs = tuple(waiter.jobs), []
+        return wake_of(kinds, jobs)
 
     def rouse(self) -> None:
         """Wake every sleeper, as if all had happened: something may have been missed."""
@@ -196,6 +220,6 @@ def _rouse(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def wake_of(kinds: set[bytes]) -> Wake:
+def wake_of(kinds: set[bytes], jobs: tuple[Handed, ...] = ()) -> Wake:
     """The record of what a session was told."""
-    return Wake(work=WORK in kinds, urgent=URGENT in kinds, cancel=CANCEL in kinds)
+    return Wake(WORK in kinds, URGENT in kinds, CANCEL in kinds, jobs)

@@ -58,7 +58,7 @@ def test_a_socket_that_someone_listens_at_stays_whatever_its_pid_and_one_of_the_
     receiver = WakeupReceiver(str(tmp_path / "jobs.db"))
     mine = receiver.address
     assert sorted(os.listdir(folder)) == sorted([f"{NO_PID}-00", mine])
-    assert receiver.send(f"{NO_PID}-00", b"w", b"s")
+    assert receiver.send(f"{NO_PID}-00", b"w", b"s") == "sent"
     assert elsewhere.recv(10) == b"ws"
     elsewhere.close()
     receiver.close()
@@ -69,9 +69,9 @@ def test_an_ear_whose_name_was_removed_gets_a_new_one(tmp_path: Path) -> None:
     first = receiver.address
     assert receiver.address == first
     shutil.rmtree(tmp_path / "jobs.db-wake")
-    assert not other.send(first, b"w", b"s")
+    assert other.send(first, b"w", b"s") == "gone"
     assert receiver.address != first
-    assert other.send(receiver.address, b"w", b"s")
+    assert other.send(receiver.address, b"w", b"s") == "sent"
     receiver.close()
     other.close()
 
@@ -95,7 +95,7 @@ async def test_sockets_lie_beside_the_file_however_long_its_path_is(tmp_path: Pa
     folder.mkdir()
     one, other = WakeupReceiver(str(folder / "jobs.db")), WakeupReceiver(str(folder / "jobs.db"))
     one.expect(b"s")
-    assert other.send(one.address, b"w", b"s")
+    assert other.send(one.address, b"w", b"s") == "sent"
     assert await one.sleep(b"s", SOON_S) == {b"w"}
     assert os.listdir(folder / "jobs.db-wake") == [one.address]
     one.close()

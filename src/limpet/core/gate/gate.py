@@ -40,7 +40,7 @@ from limpet.core.gate.budget import (
     reserve,
 )
 from limpet.core.gate.pace import pace_is_blank, slow_down
-from limpet.core.gate.record import FOREVER_MS, FULL_PACE, Charge, Gate, GateChange, GateRule, Verdict
+from limpet.core.gate.record import FOREVER_MS, FULL_PACE, UNLIMITED, Charge, Gate, GateChange, GateRule, Verdict
 from limpet.core.gate.slots import free_slot, max_concurrency, slot_opens_at_ms, slot_room, take_slots
 from limpet.core.gate.stop import hold, is_stopped, stop_opens_at_ms
 
@@ -71,6 +71,12 @@ def is_counting(gate: Gate, now_ms: int) -> bool:
     """Whether the gate counts the jobs that pass: they are never held ahead of time."""
     rule = gate.rule
     return rule.interval_us is not None or rule.cap is not None or max_concurrency(gate, now_ms) is not None
+
+
+def is_silent(gate: Gate, now_ms: int) -> bool:
+    """Whether the gate has no say now: it neither stops jobs, nor counts them, nor bounds how many may wait."""
+    bounds = gate.draining or gate.rule.depth is not None or gate.rule.tenant_depth is not None
+    return not bounds and room(gate, now_ms) >= UNLIMITED
 
 
 def opens_at_ms(gate: Gate, now_ms: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy, stable_hash
+from limpet.core.jobs.job import LEAST_URGENT, URGENT, Lane, Policy, stable_hash
 
 
 class Serves(Struct, frozen=True, dict=True):
@@ -55,11 +55,23 @@ class ClaimOptions(Struct, frozen=True, omit_defaults=True):
         return self.least_urgent == LEAST_URGENT and not self.needing
 
 
+class Takes(Struct, frozen=True):
+    """How many jobs a session takes with wake-ups while it sleeps: the places that it has for jobs of any executor."""
+
+    ordinary: int = 0
+    urgent: int = 0  # critical and high ones, those places included
+
+    def of(self, priority: int) -> int:
+        """How many, when the last one has this priority."""
+        return self.urgent if priority <= URGENT else self.ordinary
+
+
 class ClaimRequest(Struct, frozen=True):
     """Ask for up to `limit` jobs, of which at most `slots` may be ones that must start at once.
 
     Jobs under a limit, probes and suspects are never held ahead of time, so they count against `slots`.
     `seq` grows per claimer: the same (session, claimer, seq) again gets the same answer again.
+    A `limit` of 0 asks for nothing, and says that the session does not sleep any more.
     """
 
     session: str
@@ -69,6 +81,7 @@ class ClaimRequest(Struct, frozen=True):
     seq: int
     claimer: str = "fetcher"
     options: ClaimOptions = ClaimOptions()
+    takes: Takes = Takes()  # counts from an empty answer on, until the next one
 
 
 class Claimed(Struct, frozen=True):
@@ -163,6 +176,7 @@ class Pulse(Struct, frozen=True):
     store: str = ""  # the store's own name, drawn when it was made: an emptied one has another
     token: int = 0  # the newest one that the store had given out: one that was set back has a smaller one
     listened: bool = False  # live events have a reader
+    handed: int = 0  # the number of the last job that was handed to the session; of a fresh one, below all to come
 
 
 class Held(Struct, frozen=True):
@@ -171,14 +185,28 @@ class Held(Struct, frozen=True):
     id: bytes
     token: int
     lost: int
+    handed: int = 0  # its number, when it was handed to the session
+
+
+class Handed(Struct, frozen=True, array_like=True):
+    """A job that came with a wake-up: the step that stored it has claimed it for a session that slept.
+
+    `number` grows by one with each job that is handed to the session, so that a lost message is noticed.
+    """
+
+    session: str
+    number: int
+    job: Claimed
+    awake: bool = False  # it has taken the last place: the session sleeps no more
 
 
 class Wake(Struct, frozen=True):
-    """Why a waiting session was woken; all False = the time ran out."""
+    """Why a waiting session was woken; nothing of it = the time ran out."""
 
     work: bool = False
     urgent: bool = False
     cancel: bool = False
+    jobs: tuple[Handed, ...] = ()
 
 
 class SessionView(Struct, frozen=True):

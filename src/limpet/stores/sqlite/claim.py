@@ -26,6 +26,9 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     receipt, *session = row
     if receipt is not None:
         return _repeat(tx, msgspec.json.decode(receipt, type=list[int]))
+    if not request.limit:
+        tx.run("session_busy", (request.session,))
+        return Claim((), tx.now_ms)
     gates_due, jobs_due, fans, tx.guests = tx.row("chores", (tx.now_ms,))
     if gates_due:
         lanes.open_due_gates(tx)
@@ -52,9 +55,9 @@ def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[obje
     """Mark the session idle in the same step, so that the next job of what it asked for wakes it."""
     instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
     next_at_ms = min((at for at in instants if at is not None), default=None)
-    asked = _encode(request.serves)
-    if request.options.takes_all and not again and known != (1, next_at_ms, asked, request.slots):
-        tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
+    sleeps = (next_at_ms, _encode(request.serves), request.slots, request.takes.ordinary, request.takes.urgent)
+    if request.options.takes_all and not again and known != (1, *sleeps):
+        tx.run("session_idle", (*sleeps, request.session))
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 
 

@@ -24,19 +24,21 @@ def beat(tx: Tx, beat: Beat, ear: str) -> Pulse:
     """Open or keep a session and take its notes."""
     now_ms = tx.now_ms
     serves = _encode(beat.serves)
-    known = tx.row("session_deadline", (beat.session,))
+    store, token = tx.row("store_now")
+    known = tx.row("session_handed", (beat.session,))
     # One that is past its deadline but not yet swept still holds its leases: the beat saves them.
     fresh = known is None
     if fresh:
-        tx.run("session_open", (beat.session, serves, beat.info, now_ms, now_ms, now_ms + beat.ttl_ms, ear))
+        # Its numbers begin above those of a session with its name that was lost: a late message is known as such.
+        tx.run("session_open", (beat.session, serves, beat.info, now_ms, now_ms, now_ms + beat.ttl_ms, ear, token))
     else:
         tx.run("session_beat", (serves, beat.info, now_ms, now_ms + beat.ttl_ms, ear, beat.session))
     for id, token, note in beat.notes:
         settle.save(tx, id, token, note)
     cancels = () if fresh else tuple((id, token) for id, token in tx.rows("cancelling", (beat.session,)))
     reader = tx.row("control_value", READER)
-    store, token = tx.row("store_now")
-    return Pulse(fresh, cancels, store, token, reader is not None and int(reader[0]) > now_ms)
+    listened = reader is not None and int(reader[0]) > now_ms
+    return Pulse(fresh, cancels, store, token, listened, token if known is None else known[0])
 
 
 def leave(tx: Tx, session: str) -> None:
@@ -54,7 +56,7 @@ def forget(tx: Tx, session: str) -> None:
 
 def held(tx: Tx, session: str) -> list[Held]:
     """What a session holds."""
-    return [Held(id, token, lost) for id, token, lost in tx.rows("held", (session,))]
+    return [Held(*row) for row in tx.rows("held", (session,))]
 
 
 def expire(tx: Tx, limit: int) -> int:

@@ -43,6 +43,7 @@ from limpet.stores.sqlite import (
     enqueue,
     find,
     gates,
+    hand_off,
     hooks,
     notes,
     operate,
@@ -60,7 +61,7 @@ from limpet.stores.sqlite.repair import AT_ONCE, STAGES, Stage
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Statements, Tx
 from limpet.stores.sqlite.writer import Process
-from limpet.stores.waiters import Waiters, Watches, wake_of
+from limpet.stores.waiters import Waiters, Watches, decode_handed
 
 T = TypeVar("T")
 
@@ -98,6 +99,7 @@ class SqliteStore(Watches):
             shared=path is not None,
             durable=path is not None,
             transactional=path is not None,
+            hands_off=True,
             notes=(
                 ("in memory: one process, gone with it",)
                 if path is None
@@ -116,7 +118,7 @@ class SqliteStore(Watches):
         if process is not None and (self.path is None or any(link.torn for link in process.links)):
             what = "lives in the memory of its parent" if self.path is None else "was forked in the middle of a commit"
             raise WrongContext(f"this process {what}", fix="start it with spawn or forkserver, or use a file")
-        process = self._process = Process(self.path, self._prefix, self._connect)
+        process = self._process = Process(self.path, self._prefix, self._connect, self._undelivered)
         return process
 
     def _connect(self) -> sqlite3.Connection:
@@ -137,8 +139,8 @@ class SqliteStore(Watches):
         self._now_ms, self._steady_ms = now_ms, steady_ms
         return now_ms
 
-    def _tx(self, conn: Statements, now_ms: int | None) -> Tx:
-        tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
+    def _tx(self, conn: Statements, now_ms: int | None, process: Process | None = None) -> Tx:
+        tx = Tx(conn, self._prefix, (process or self.process).known, now_ms or 0)
         if now_ms is None:
             # Processes may disagree about the time: no instant is before the last claim or sweep of all.
             floor_ms, tx.store = tx.row("clock_floor")
@@ -149,9 +151,14 @@ class SqliteStore(Watches):
         if has_joined():
             self._guests.refuse(verb)
         process = self.process
+        answer: T = await process.writer.submit(verb, self._step(process, work, now_ms))
+        return answer
 
-        def operation(conn: sqlite3.Connection) -> T:
-            tx = self._tx(conn, now_ms)
+    def _step(self, process: Process, work: Callable[[Tx], T], now_ms: int | None) -> Callable[[sqlite3.Connection], T]:
+        """One verb as the writer runs it."""
+
+        def step(conn: sqlite3.Connection) -> T:
+            tx = self._tx(conn, now_ms, process)
             answer = work(tx)
             hooks.follow(tx)
             tx.finish()
@@ -160,8 +167,12 @@ class SqliteStore(Watches):
             process.stored |= tx.stored
             return answer
 
-        answer: T = await process.writer.submit(verb, operation)
-        return answer
+        return step
+
+    def _undelivered(self, process: Process, message: bytes, gone: bool) -> Callable[[sqlite3.Connection], None]:
+        """The step that takes back a job whose message did not arrive."""
+        handed = decode_handed(message)
+        return self._step(process, lambda tx: hand_off.take_back(tx, handed, gone=gone), handed.job.claimed_at_ms)
 
     async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
         answer: T = await self.process.reader.submit(verb, lambda conn: work(self._tx(conn, now_ms)))
@@ -192,7 +203,7 @@ class SqliteStore(Watches):
             sending.begin(self.path or "memory", str)
             sending.out += 1
         try:
-            return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
+            return await self._write("enqueue", lambda tx: _enqueue(tx, jobs, rules), now_ms)
         except StoreUnreachable as error:
             if sending is not None:
                 sending.out -= error.verb == "open"  # no file was ever open, so none was written
@@ -289,11 +300,11 @@ class SqliteStore(Watches):
         process = self.process
         name = session.encode()
         if process.sentry is None:
-            return wake_of(await process.receiver.sleep(name, timeout_ms / 1000))
+            return process.receiver.wake_of(name, await process.receiver.sleep(name, timeout_ms / 1000))
         for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
             kinds = await process.receiver.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
             if kinds:
-                return wake_of(kinds)
+                return process.receiver.wake_of(name, kinds)
             if process.sentry.changed(session):
                 return Wake(work=True)
         return Wake()
@@ -400,6 +411,10 @@ class SqliteStore(Watches):
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
+
+
+def _enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:
+    return hand_off.hand_off(tx, jobs, rules) or enqueue.enqueue(tx, jobs, rules)
 
 
 async def _apart(call: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ from limpet.stores.codes import SETTLED as SETTLED
 from limpet.stores.codes import STALE as STALE
 from limpet.stores.codes import WATCHED as WATCHED
 from limpet.stores.sqlite.statements import statements, with_marks, with_prefix
-from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK
+from limpet.stores.waiters import CANCEL, FINISHED, HANDED, URGENT, WORK
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 
@@ -95,7 +95,7 @@ class Tx:
         self.lane_jobs: Counter[int] = Counter()
         self.ready: Counter[int] = Counter()  # lanes that gained ready jobs
         self.timers: dict[int, int] = {}  # lane → a new instant at which it will have some
-        self.tells: list[tuple[str, bytes, bytes]] = []  # (address, kind, name), sent after the commit
+        self.tells: list[tuple[str, bytes, bytes]] = []  # (address, kind, name or record), sent after the commit
         self.stored: set[int] = set()  # policies that this step stores, known as stored after the commit
         self.ended: dict[bytes, int] = {}  # jobs that ended where there are hooks → the token of the lease, or 0
         self._gates: dict[str, Gate | None] = {}
@@ -397,6 +397,10 @@ class Tx:
     def tell(self, ear: str | None, kind: bytes, name: str) -> None:
         if ear is not None:
             self.tells.append((ear, kind, name.encode()))
+
+    def hand(self, ear: str, message: bytes) -> None:
+        """Send a session the record of a job that is claimed for it."""
+        self.tells.append((ear, HANDED, message))
 
     def tell_cancel(self, session: str) -> None:
         row = self.row("session_ear", (session,))

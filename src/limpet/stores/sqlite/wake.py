@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+import msgspec
+
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.stores.sqlite.tx import Tx
-from limpet.stores.waiters import Waiters
+from limpet.stores.waiters import HANDED, Waiters
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 DESCRIPTORS = "/proc/self/fd"
+
+Delivery = Literal["sent", "full", "gone"]  # of wake-ups: a full buffer is full of them already
 SMALL_BYTES = 2_048  # what a datagram holds everywhere; macOS sends more only from a larger buffer
 
 
@@ -72,19 +76,28 @@ class WakeupReceiver(Waiters):
     def _listen(self, inbox: socket.socket) -> None:
         while True:
             try:
-                message = inbox.recv(256)
+                message = inbox.recv(SMALL_BYTES)
             except OSError:
                 return
             if not message:
                 return
-            self.deliver(message[:1], message[1:])
+            self._hear(message[:1], message[1:])
 
-    def send(self, address: str, kind: bytes, name: bytes) -> bool:
-        """Send a wake-up; False when no process lives at that address any more."""
-        if address == self._address:
-            self.deliver(kind, name)
+    def _hear(self, kind: bytes, said: bytes) -> bool:
+        """A wake-up has come; False when it is for no session or caller that is here."""
+        if kind != HANDED:
+            self.deliver(kind, said)
             return True
-        return self._folder is not None and self._folder.send(address, kind + name)
+        try:
+            return self.hand(said)
+        except msgspec.DecodeError:
+            return False  # of another release: the next beat tells that it is missing
+
+    def send(self, address: str, kind: bytes, said: bytes) -> Delivery:
+        """Send a wake-up: the name of a session or job, or the record of a job that was handed off. Never waits."""
+        if address == self._address:
+            return "sent" if self._hear(kind, said) else "gone"
+        return "gone" if self._folder is None else self._folder.deliver(address, kind + said)
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -127,11 +140,7 @@ class Folder:
         finally:
             os.close(folder)
 
-    def send(self, name: str, message: bytes) -> bool:
-        """Send one datagram; False when no process listens there."""
-        return self.deliver(name, message) != "gone"  # a full buffer is full of wake-ups already
-
-    def deliver(self, name: str, message: bytes) -> Literal["sent", "full", "gone"]:
+    def deliver(self, name: str, message: bytes) -> Delivery:
         """Send one datagram, and never wait. The socket of a process that died is removed."""
         try:
             with self.reach(name) as where, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:

@@ -31,6 +31,7 @@ from limpet.stores.sqlite.link import TRIES, Link, Replaced, StoreFile, forks
 from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.tx import Known
 from limpet.stores.sqlite.wake import WakeupReceiver
+from limpet.stores.waiters import HANDED
 
 ANSWER_S = 15.0  # longer than any commit takes: then a process stands still
 CLOSE_S = 1.0  # how long closing waits for a commit that is under way: a locked file must not hold up the end
@@ -41,21 +42,26 @@ Intercept = Callable[[str, str], None]
 
 
 class Request:
-    """One operation and the loop that waits for its answer."""
+    """One operation, and the loop that waits for its answer, if one does."""
 
     __slots__ = ("error", "future", "loop", "operation", "value", "verb")
 
-    def __init__(self, verb: str, operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, verb: str, operation: Operation, loop: asyncio.AbstractEventLoop | None) -> None:
         self.verb = verb
         self.operation = operation
         self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future: asyncio.Future[Any] | None = None if loop is None else loop.create_future()
         self.value: Any = None
         self.error: BaseException | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """True when its caller has given it up or has its answer."""
+        return self.future is not None and self.future.done()
+
     def give_up(self, after_s: float) -> None:
         """There was no answer for this long."""
-        if not self.future.done():
+        if self.future is not None and not self.future.done():
             self.future.set_exception(
                 StoreTimeout(
                     f"the file did not answer within {after_s:g} s; what was asked may have happened all the same",
@@ -65,7 +71,7 @@ class Request:
             )
 
     def resolve(self) -> None:
-        if self.future.done():
+        if self.future is None or self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -110,9 +116,14 @@ class Writer:
         # A process that stands still inside its commit blocks all others: callers must be told.
         alarm = loop.call_later(self._answer_s, request.give_up, self._answer_s)
         try:
+            assert request.future is not None
             return await request.future
         finally:
             alarm.cancel()
+
+    def follow(self, verb: str, operation: Operation) -> None:
+        """Run `operation` next, for no caller. Called by this thread itself, so even one that closes comes to it."""
+        self._requests.appendleft(Request(verb, operation, None))
 
     def close(self) -> None:
         """Finish what was asked, then stop; a thread that stands still is left behind. Idempotent."""
@@ -132,7 +143,7 @@ class Writer:
                 if not self._requests:
                     break
                 group = [self._requests.popleft() for _ in range(min(GROUP, len(self._requests)))]
-            group = [request for request in group if not request.future.done()]
+            group = [request for request in group if not request.is_over]
             try:
                 self._serve(group)
             except BaseException as error:
@@ -219,8 +230,15 @@ class Writer:
 class Process:
     """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
 
-    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        prefix: str,
+        connect: Callable[[], sqlite3.Connection],
+        undelivered: Callable[[Process, bytes, bool], Operation],
+    ) -> None:
         self.pid = os.getpid()
+        self._undelivered = undelivered  # what takes a job back whose message found no buffer, or no process
         self.known = Known()
         self.prefix = prefix
         self.tells: list[tuple[str, bytes, bytes]] = []
@@ -254,8 +272,10 @@ class Process:
         if self.checkpointer is not None and self.writer.changes >= self.checkpointer.due_at:
             self.checkpointer.copy(self.writer.changes)
         tells, self.tells[:] = list(self.tells), []
-        for address, kind, name in tells:
-            self.receiver.send(address, kind, name)
+        for address, kind, said in tells:
+            delivery = self.receiver.send(address, kind, said)
+            if kind == HANDED and delivery != "sent":
+                self.writer.follow("hand_off", self._undelivered(self, said, delivery == "gone"))
 
     def close(self) -> None:
         self.writer.close()
@@ -270,7 +290,8 @@ class Process:
 def _answer(group: list[Request]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
     for request in group:
-        loops.setdefault(request.loop, []).append(request)
+        if request.loop is not None:
+            loops.setdefault(request.loop, []).append(request)
     for loop, requests in loops.items():
         with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(_resolve, requests)

@@ -3,7 +3,7 @@
 -- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" again each time the bound number is set.
 
 -- name: session_claiming
-SELECT r.answer, s.idle, s.next_ms, s.asked, s.slots FROM limpet_session s
+SELECT r.answer, s.idle, s.next_ms, s.asked, s.slots, s.takes, s.takes_urgent FROM limpet_session s
 LEFT JOIN limpet_receipt r ON r.session = s.id AND r.claimer = ? AND r.seq = ?
 WHERE s.id = ? AND s.deadline_ms > ?;
 

@@ -136,6 +136,10 @@ CREATE TABLE limpet_session (
   next_ms INTEGER,
   asked BLOB,
   slots INTEGER NOT NULL DEFAULT 0,
+  takes INTEGER NOT NULL DEFAULT 0,
+  takes_urgent INTEGER NOT NULL DEFAULT 0,
+  slept_at_token INTEGER NOT NULL DEFAULT 0,
+  handed INTEGER NOT NULL DEFAULT 0,
   ear TEXT
 ) WITHOUT ROWID;
 CREATE INDEX limpet_session_idle ON limpet_session (id) WHERE idle = 1;
@@ -145,9 +149,11 @@ CREATE TABLE limpet_lease (
   token INTEGER PRIMARY KEY,
   session TEXT NOT NULL,
   hard_until_ms INTEGER,
-  left INTEGER NOT NULL
+  left INTEGER NOT NULL,
+  handed INTEGER
 );
 CREATE INDEX limpet_lease_session ON limpet_lease (session);
+CREATE INDEX limpet_lease_handed ON limpet_lease (session) WHERE handed IS NOT NULL;
 CREATE INDEX limpet_lease_hard ON limpet_lease (hard_until_ms) WHERE hard_until_ms IS NOT NULL;
 
 -- Noted by a handler in its own transaction, together with a bit in limpet_job.flags: the job has succeeded, whatever ends

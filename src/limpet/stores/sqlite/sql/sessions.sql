@@ -1,11 +1,11 @@
 -- Promise: sessions, their leases and what silence does to them. Inputs: positional. Answer: rows where it says so.
--- Relies on limpet_session_idle, limpet_session_deadline, limpet_lease_session, limpet_lease_hard, limpet_job_running, limpet_job_expires.
+-- Relies on limpet_session_idle, limpet_session_deadline, limpet_lease_session, limpet_lease_handed, limpet_lease_hard, limpet_job_running, limpet_job_expires.
 
--- name: session_deadline
-SELECT deadline_ms FROM limpet_session WHERE id = ?;
+-- name: session_handed
+SELECT handed FROM limpet_session WHERE id = ?;
 
 -- name: session_open
-INSERT INTO limpet_session (id, serves, info, started_ms, beat_ms, deadline_ms, ear) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO limpet_session (id, serves, info, started_ms, beat_ms, deadline_ms, ear, handed) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: session_beat
 UPDATE limpet_session SET serves = ?, info = ?, beat_ms = ?, deadline_ms = ?, ear = ? WHERE id = ?;
@@ -20,7 +20,8 @@ DELETE FROM limpet_session WHERE id = ?;
 DELETE FROM limpet_receipt WHERE session = ?;
 
 -- name: session_idle
-UPDATE limpet_session SET idle = 1, next_ms = ?, asked = ?, slots = ? WHERE id = ?;
+UPDATE limpet_session SET idle = 1, next_ms = ?, asked = ?, slots = ?, takes = ?, takes_urgent = ?,
+  slept_at_token = (SELECT token FROM limpet_clock) WHERE id = ?;
 
 -- name: session_busy
 UPDATE limpet_session SET idle = 0 WHERE id = ?;
@@ -48,7 +49,7 @@ SELECT s.id, s.serves, s.info, s.started_ms, s.beat_ms, s.deadline_ms, s.idle,
 FROM limpet_session s WHERE s.deadline_ms > ? ORDER BY s.id;
 
 -- name: held
-SELECT j.id, j.token, j.lost FROM limpet_lease l CROSS JOIN limpet_job j INDEXED BY limpet_job_running ON j.token = l.token AND j.state = 3
+SELECT j.id, j.token, j.lost, coalesce(l.handed, 0) FROM limpet_lease l CROSS JOIN limpet_job j INDEXED BY limpet_job_running ON j.token = l.token AND j.state = 3
 WHERE l.session = ?;
 
 -- name: held_heads
