@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Pulse, Wake
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Pulse, Takes, Wake
 from limpet.core.jobs.state import State
 from limpet.core.limits.limit import Limit
 from limpet.runtime import Worker
@@ -81,6 +81,7 @@ class Working:
     async def __aenter__(self) -> Working:
         self.task = asyncio.create_task(self.worker.run(self.stop))
         await self.post.asleep.wait()
+        self.takes = self.post.claims[-1].takes
         self.post.claims.clear()
         return self
 
@@ -264,7 +265,8 @@ async def test_a_handed_job_takes_a_place_of_its_executor(post: Post) -> None:
         asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
 
     task = bench.task(work)
-    async with Working(post, bench, threads=2):
+    async with Working(post, bench, threads=2) as working:
+        assert working.takes == Takes(2, 2)
         ids = [await bench.put(task, {"n": n}) for n in range(3)]
         await bench.until(ids[:2], State.running)
         assert (await bench.view(ids[2])).state is State.ready

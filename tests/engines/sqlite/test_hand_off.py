@@ -88,9 +88,11 @@ async def test_a_job_for_a_process_that_is_gone_is_taken_back_unspent_and_anothe
 ) -> None:
     await asleep(bench, "gone")
     hears_at(bench, "gone", "7ffffffe-00")
+    other = bench.hand("other")
+    assert await other.claim() == []
     id = await bench.add()
     await until_ready(bench, id)
-    other = bench.hand("other")
+    assert (await other.wait(SOON_S * 1_000)).work, "the one that is gone was woken instead"
     (job,) = await other.claim()
     assert (job.id, job.attempt, job.lost) == (id, 1, 0)
     await other.succeed(job)

@@ -122,7 +122,12 @@ class TestHandOff:
         pulse = await hand.beat()
         assert pulse.fresh
         assert pulse.handed >= old.number
-        assert [job.id for job in await hand.claim(10)] == [old.job.id]
+        (again,) = await hand.claim(10)
+        await hand.succeed(again)
+        assert await hand.claim(10) == []
+        await lone(bench)
+        numbers = {handed.number for handed in await hand.handed()} - {old.number}
+        assert numbers == {pulse.handed + 1}
 
     async def test_a_caller_that_repeats_itself_gets_the_same_job(self, bench: Bench) -> None:
         hand, job = await asleep(bench), bench.job()
@@ -439,6 +444,13 @@ class TestOrdinaryWay:
         first = (await bench.put(bench.job(task="first"), bench.job(task="first")))[0].id
         assert not await is_handed(bench)
         assert (await hand.ids())[0] == first
+
+    async def test_a_job_for_which_another_sleeper_was_woken_goes_first(self, bench: Bench) -> None:
+        hands = [await asleep(bench, name) for name in ("w1", "w2")]
+        first = (await lone(bench, task="first", unique=Unique("u"))).id
+        assert len([session for session in await bench.store.sessions() if session.idle]) == 1
+        assert not await is_handed(bench)
+        assert (await hands[1].ids())[0] == first
 
     async def test_what_is_ready_for_others_does_not_matter(self, bench: Bench) -> None:
         hand = await asleep(bench, tasks=("work",))

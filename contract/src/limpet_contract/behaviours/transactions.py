@@ -18,7 +18,7 @@ from limpet.core.endings.hook import QUEUE
 from limpet.core.errors import BatchTooLarge, QueueDraining, QueueFull, UnknownParent, WrongContext
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.job import Enqueued, Job, Unique
-from limpet.core.jobs.lease import Claimed, Input
+from limpet.core.jobs.lease import Claimed, Input, Takes
 from limpet.core.jobs.state import FINISHED, State
 from limpet.stores.base import MAX_BATCH_JOBS
 from limpet.stores.callers import is_awaitable, run_here
@@ -83,6 +83,21 @@ class TestJoining:
         view = await bench.view(job.id)
         assert (view.args, view.enqueued_at_ms) == (b'{"n":1}', bench.clock.now_ms)
         assert await bench.hand().ids() == [job.id]
+
+    async def test_a_job_goes_to_no_sleeper_before_the_commit_and_no_later_one_passes_it(
+        self, bench: Bench, visitor: Visitor
+    ) -> None:
+        hand = bench.hand(takes=Takes(10, 10))
+        await asleep(hand)
+        first = bench.job(task="first")
+        await visitor.begin()
+        await visitor.write("order")
+        (answer,) = await put_on(visitor, bench, first)
+        assert answer.state is State.ready
+        await visitor.commit()
+        (answer,) = await bench.put(bench.job(task="second"))
+        assert answer.state is State.ready
+        assert (await hand.ids(2))[0] == first.id
 
     async def test_a_job_goes_when_the_caller_rolls_back(self, bench: Bench, visitor: Visitor) -> None:
         job = bench.job(limits=("smtp",))
