@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import pytest
 
 from limpet.core.jobs.ids import IdMaker, id_bytes
 from limpet.core.jobs.state import State
 from tests.chaos.conftest import on
-from tests.chaos.field import Field, kill, starts_per_job, thaw
+from tests.chaos.field import ROOT, Field, WorkerProcess, kill, starts_per_job, thaw
 
 JOBS = 400
 ROUNDS = 6
+PLACES = (4, 1)
 BETWEEN_S = 0.02  # most jobs find that a worker sleeps
 
 # A caller that stores one job after the other, each in a call of its own, until it is killed.
@@ -43,19 +42,12 @@ HANDS_OFF = ("sqlite",)
 @on(*HANDS_OFF, why="the other engines let a lone job become ready")
 @pytest.mark.timeout(180)
 async def test_lone_jobs_survive_whatever_is_killed_on_their_way(field: Field) -> None:
-    hire = [lambda: field.start(concurrency=4), lambda: field.start(concurrency=1)]
-    workers = [each() for each in hire]
+    workers = [field.start(concurrency=concurrency) for concurrency in PLACES]
     await field.until("both work", lambda: _all_live(field, workers))
     made, answered, handed = IdMaker(), [], 0
     for number in range(ROUNDS):
         ids = made.make_many(JOBS // ROUNDS, time.time_ns() // 1_000_000)
-        caller = subprocess.Popen(
-            [sys.executable, "-c", CALLER, *(id.hex() for id in ids)],
-            env=field.env(),
-            cwd=os.getcwd(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        caller = _call(field, ids)
         await asyncio.sleep(0.5 + field.rng.random())
         place = number % len(workers)
         match number % 3:
@@ -69,7 +61,7 @@ async def test_lone_jobs_survive_whatever_is_killed_on_their_way(field: Field) -
                 for pid in workers[place].tree():
                     kill(pid)
                 await workers[place].ended()
-                workers[place] = hire[place]()
+                workers[place] = field.start(concurrency=PLACES[place])
         if number % 2:
             kill(caller.pid)
         said, _ = await asyncio.to_thread(caller.communicate)
@@ -89,7 +81,11 @@ async def test_lone_jobs_survive_whatever_is_killed_on_their_way(field: Field) -
     assert handed, "no job was handed off"
 
 
-async def _all_live(field: Field, workers: list[object]) -> bool:
-    with suppress(Exception):
-        return all([await field.lives(worker) for worker in workers])  # type: ignore[arg-type]
-    return False
+def _call(field: Field, ids: list[bytes]) -> subprocess.Popen[str]:
+    """Start a caller, which says of each job that it was stored and in which state."""
+    command = [sys.executable, "-c", CALLER, *(id.hex() for id in ids)]
+    return subprocess.Popen(command, env=field.env(), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+async def _all_live(field: Field, workers: list[WorkerProcess]) -> bool:
+    return all([await field.lives(worker) for worker in workers])
