@@ -8,6 +8,7 @@ from limpet.core.records.claim import ClaimRecord, FailureRecord
 from limpet.core.records.decision import CauseDecisions, DecisionLog, DecisionRecord
 from limpet.core.records.explanation import Explanation, Reason
 from limpet.core.records.flow import FlowDetail, FlowPage, FlowRecord, NodeRecord
+from limpet.core.records.folder import FolderExport, FolderImport, FolderProblem
 from limpet.core.records.hook import HookRecord
 from limpet.core.records.job import (
     AttemptRecord,
@@ -98,6 +99,9 @@ __all__ = [
     "FlowDetail",
     "FlowPage",
     "FlowRecord",
+    "FolderExport",
+    "FolderImport",
+    "FolderProblem",
     "HeldLimit",
     "HoldRecord",
     "HookRecord",

@@ -40,10 +40,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "hooks": "What is called when jobs end: list, remove.",
     },
     "Set up": {
-        "migrate": "Create or upgrade the store.",
+        "migrate, completion": "Create or upgrade the store; complete words.",
         "config, redaction": "Which settings are in force; what is hidden.",
         "serve, mcp, tokens": "Answer HTTP, or MCP; say who may use it.",
-        "completion": "Print a shell completion script.",
+        "export, import": "A queue as a folder of JSON files.",
     },
 }
 
@@ -55,6 +55,7 @@ _IN: Final[dict[str, tuple[str, ...]]] = {
     "enqueue": ("enqueue",),
     "agents": ("agent", *_OF_AGENTS),
     "types": ("types",),
+    "folder": ("export", "import"),
     "outbox": ("outbox",),
     "demo": ("demo",),
     "jobs": ("jobs", "job", "explain", "cancel", "retry", "rerun"),

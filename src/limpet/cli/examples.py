@@ -87,6 +87,8 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "agent setup": ("limpet agent setup", "limpet agent setup --folder .agent/skills/limpet --force"),
     "agent prime": ("limpet agent prime --agent a1", "limpet agent prime --agent a1 --json"),
+    "export": ("limpet export --folder queue", "limpet export --folder queue --watch --finished 100"),
+    "import": ("limpet import --folder queue", "limpet import --folder .loki/queue --json"),
     "mcp": ("limpet mcp", "limpet mcp --ops --structured"),
     "types": ("limpet types", "limpet types show eng.api"),
     "types list": ("limpet types", "limpet types list --jsonl"),

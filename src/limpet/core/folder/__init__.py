@@ -1,0 +1,1 @@
+"""A queue as agents keep it: a folder of JSON files."""
