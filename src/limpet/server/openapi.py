@@ -38,6 +38,7 @@ from limpet.server.route import Route
 
 JSON: Final = "application/json"
 REF: Final = "#/components/schemas/{name}"
+EXPOSED: Final = '# TYPE limpet_queue_jobs gauge\nlimpet_queue_jobs{queue="mail",state="ready"} 3.0\n# EOF\n'
 
 ALWAYS: Final = (StoreUnreachable,)
 WITH_QUERY: Final = (InvalidRequest,)
@@ -260,7 +261,8 @@ def _success(route: Route, types: Types) -> dict[str, Any]:
         content = {"schema": {"type": "string"}, "example": "".join(map(_frame, get_args(LiveEvent)))}
         return {"description": route.summary, "content": {route.stream: content}}
     if route.text:
-        return {"description": route.summary, "content": {route.text: {"schema": {"type": "string"}}}}
+        content = {"schema": {"type": "string"}, "example": EXPOSED}
+        return {"description": route.summary, "content": {route.text: content}}
     schema = types.of(_item(route))
     if route.of:
         properties = {route.of: {"type": "array", "items": schema}}
