@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.access.loopback import is_loopback
-from limpet.core.alerts.rule import AlertRules
-from limpet.core.endings.hook import Hook
+from limpet.core.alerts.rule import KIND as ALERT
+from limpet.core.alerts.rule import AlertRules, read_rules
+from limpet.core.endings.hook import KIND as HOOK
+from limpet.core.endings.hook import Hook, read_hook
 from limpet.core.gate import Gate
 from limpet.core.jobs.job import Policy
 from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Finding
 from limpet.core.schedules.policy import Overlap
@@ -26,6 +29,8 @@ from limpet.core.tasks.agreement import disagreements
 from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.declaration import Declaration
 from limpet.core.text.duration import text_of_ms
+from limpet.ops.calendar import Calendar
+from limpet.stores.base import Store
 
 MANY_ATTEMPTS: Final = 50  # with the default backoff more than four hours of trying
 SOON_MS: Final = 7 * 86_400_000  # dead jobs that go before this may have been seen by no one
@@ -43,6 +48,29 @@ class Reviewed(Struct, frozen=True):
     hooks: Sequence[Hook]
     kept: Mapping[str, Mapping[State, int | None]]  # by queue: how long finished jobs stay
     server: ServerTable | None = None  # of the settings here; None: not known
+
+
+async def reviewed(
+    store: Store,
+    tasks: Sequence[Declaration],
+    gates: Sequence[Gate],
+    calendar: Calendar,
+    sessions: Sequence[SessionView],
+    server: ServerTable | None,
+) -> Reviewed:
+    """What a reviewer looks at."""
+    published = [read_hook(control.value) for control in await store.controls(HOOK)]
+    kept = merged(*[said_in(await store.controls(kind)) for kind in (DECLARED, SET)])
+    return Reviewed(
+        tasks=tasks,
+        gates=gates,
+        schedules=calendar.schedules,
+        sessions=sessions,
+        rules=read_rules(await store.controls(ALERT)),
+        hooks=[hook for hook in published if hook is not None],
+        kept=kept,
+        server=server,
+    )
 
 
 def review(seen: Reviewed) -> Iterator[Finding]:

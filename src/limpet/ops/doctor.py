@@ -11,12 +11,9 @@ from limpet.core.alerts.book import read_book
 from limpet.core.alerts.conditions import SYSTEM_QUEUES
 from limpet.core.alerts.rule import KIND as ALERT
 from limpet.core.alerts.rule import read_rules
-from limpet.core.endings.hook import KIND as HOOK
 from limpet.core.endings.hook import QUEUE as HOOKS
-from limpet.core.endings.hook import read_hook
 from limpet.core.gate import FOREVER_MS, Gate
 from limpet.core.jobs.lease import SessionView
-from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.core.jobs.state import WAITING, State
 from limpet.core.jobs.view import Counts, Finding, JobView, Query, QueueView
 from limpet.core.limits.account import Account
@@ -30,7 +27,7 @@ from limpet.ops import hooks
 from limpet.ops.alert_findings import alert_findings
 from limpet.ops.blocked_loop import blocked_findings
 from limpet.ops.calendar import Calendar
-from limpet.ops.checklist import Reviewed, review
+from limpet.ops.checklist import review, reviewed
 from limpet.ops.code import code_findings
 from limpet.ops.declared import declared_tasks
 from limpet.ops.gate_reasons import gate_name, gate_words, is_blocked, unblocking
@@ -75,33 +72,10 @@ async def doctor(store: Store, *, now_ms: int, server: ServerTable | None = None
         *_accounts(accounts),
         *alert_findings(read_book(alerts).book, read_rules(alerts), queued, tuple(sessions), now_ms),
         *calendar.findings(),
-        *review(await _reviewed(store, tasks, gates, calendar, sessions, server)),
+        *review(await reviewed(store, tasks, gates, calendar, sessions, server)),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
     return sorted(findings, key=lambda finding: order[finding.level])
-
-
-async def _reviewed(
-    store: Store,
-    tasks: Sequence[Declaration],
-    gates: Sequence[Gate],
-    calendar: Calendar,
-    sessions: Sequence[SessionView],
-    server: ServerTable | None,
-) -> Reviewed:
-    """What a reviewer looks at."""
-    published = [read_hook(control.value) for control in await store.controls(HOOK)]
-    kept = merged(*[said_in(await store.controls(kind)) for kind in (DECLARED, SET)])
-    return Reviewed(
-        tasks=tasks,
-        gates=gates,
-        schedules=calendar.schedules,
-        sessions=sessions,
-        rules=read_rules(await store.controls(ALERT)),
-        hooks=[hook for hook in published if hook is not None],
-        kept=kept,
-        server=server,
-    )
 
 
 def _known(published: Iterable[Declaration], sessions: Iterable[SessionView], counts: Counts) -> set[str]:
