@@ -25,7 +25,7 @@ from limpet.stores.base import Store
 
 USUAL_SILENCE: Final = "1h"
 PATTERN_CHARS: Final = 300
-_LATER: Final = "; a worker or a server that starts makes it known"
+_NONE: Final = "write [alerts.webhooks.NAME] in limpet.toml; a worker or a server that starts makes it known"
 AGAIN_MS: Final = 500  # between the looks of a test that waits
 
 
@@ -96,9 +96,9 @@ class Alerts:
         """
         known = [ref.name for ref in read_rules(await self.store.controls(KIND)).webhooks]
         if webhook is not None and webhook not in known:
-            raise UnknownName(f"there is no webhook {webhook!r:.80}", fix=f"{did_you_mean(webhook, known)}{_LATER}")
+            raise UnknownName(f"there is no webhook {webhook!r:.80}", fix=did_you_mean(webhook, known))
         if not known:
-            raise UnknownName("there are no webhooks", fix=f"write [alerts.webhooks.NAME] in limpet.toml{_LATER}")
+            raise UnknownName("there are no webhooks", fix=_NONE)
         now_ms, wait_ms = await self.now_ms(), to_ms(wait, what="wait")
         text = f"{self.actor} tests whether alerts arrive"
         notice = Notice("test", "test", self.actor, text, now_ms, now_ms)
