@@ -223,6 +223,23 @@ async def test_a_runner_looks_and_tells_and_its_end_is_quiet(store: Store, pager
     assert [told.json["state"] for told in pager.told] == ["firing", "resolved"]
 
 
+async def test_a_receiver_that_does_not_answer_holds_up_no_look(store: Store, pager: Receiver) -> None:
+    await store.put_control(AlertRules((DEFAULTS["dead_letters"],), (WebhookRef("pager"),), every_ms=100).control())
+    pager.hold.clear()
+    runner = AlertRunner(store, AlertsTable(0.1, webhooks={"pager": WebhookTable(url=pager.url, timeout=30)}), "shop")
+    await kill(store, job())
+    runner.start()
+    await until(lambda: len(pager.told) == 1)
+    await kill(store, job(queue="pdf"))
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if len(await Alerts(store, "ada").list()) == 2:
+                break
+            await asyncio.sleep(0.01)
+    assert len(pager.told) == 1
+    await runner.stop()
+
+
 async def test_what_fails_is_complained_of_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
     looks: list[str] = []
@@ -240,8 +257,8 @@ async def test_what_fails_is_complained_of_once_and_ends_nothing(caplog: pytest.
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         await runner.stop()
     assert [record.getMessage() for record in caplog.records] == [
-        "alerts: the line is dead",
-        "alerts: ZeroDivisionError('a defect')",
+        "alerts: a look failed: the line is dead",
+        "alerts: a look failed: ZeroDivisionError('a defect')",
     ]
 
 

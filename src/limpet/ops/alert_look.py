@@ -40,7 +40,7 @@ class AlertLook:
         self._store = store
         self._name = name
         self._clock = clock
-        self.book = Book()  # as it was read last
+        self.book = Book()  # as it was read or written last
         self.rules = rules or AlertRules()  # as they were read last; before, as the settings of this process say
 
     async def look(self) -> bool:
@@ -68,6 +68,7 @@ class AlertLook:
         )
         if await self._store.put_control(book.control(), expect=kept.version) is None:
             return False  # another process has written meanwhile, and decided
+        self.book = book
         await self._tell(book)
         if entries := list(_events(before, book, now_ms)):
             await self._store.append(entries)

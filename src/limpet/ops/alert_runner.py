@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from limpet.core.alerts.settings import AlertsTable
@@ -37,35 +38,68 @@ class AlertRunner:
         self._courier = Courier(store, receivers, namespace)
         self._away = AwayWatch(receivers, namespace) if tells_away else None
         self._rng = random.Random()
-        self._complaint = ""
+        self._complaints: dict[str, str] = {}
+        self._news = asyncio.Event()  # there is something to tell
         self._task: asyncio.Task[None] | None = None
 
     async def live(self) -> None:
         """Run until cancelled. The first look comes after a pause, so that a short life costs nothing."""
-        while True:
-            await asyncio.sleep(self._alerts.rules.every_ms / 1000 * self._rng.uniform(0.75, 1.25))
-            await self._step()
+        loops = [asyncio.ensure_future(self._look_again_and_again())]
+        loops.append(asyncio.ensure_future(self._deliver_again_and_again()))
+        try:
+            await asyncio.gather(*loops)
+        finally:  # a handler of the app that cancels every task it finds may have ended one of them
+            for each in loops:
+                each.cancel()
+            await asyncio.wait(loops)
 
-    async def _step(self) -> None:
+    async def _look_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s())
+            if await self._tried("look", self._look) and self._alerts.book.notices:
+                self._news.set()
+
+    async def _look(self) -> None:
+        rules = self._alerts.rules
         try:
             await self._alerts.look()
-            if self._away is not None:
-                await self._away.back(self._alerts.rules)
-            await self._courier.deliver()
-            self._complaint = ""
         except StoreError as error:
-            self._complain(error.message)
             if self._away is not None and error.retryable:
-                await self._away.failed(error, self._alerts.rules, self._alerts.book)
-        except LimpetError as error:
-            self._complain(error.message)
-        except Exception as error:  # jobs matter more than alerts: a defect here must not end a worker
-            self._complain(repr(error), defect=True)
+                await self._away.failed(error, rules, self._alerts.book)
+            raise
+        if self._away is not None:
+            await self._away.back(self._alerts.rules)
 
-    def _complain(self, why: str, *, defect: bool = False) -> None:
-        if why != self._complaint:
-            self._complaint = why
-            _log.log(logging.ERROR if defect else logging.WARNING, "alerts: %s", why, exc_info=defect)
+    async def _deliver_again_and_again(self) -> None:
+        """Beside the looks: a receiver that does not answer holds up none of them."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._news.wait()
+            self._news.clear()
+            await self._tried("delivery", self._courier.deliver)
+
+    def _pause_s(self) -> float:
+        return self._alerts.rules.every_ms / 1000 * self._rng.uniform(0.75, 1.25)
+
+    async def _tried(self, what: str, step: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it was done. The same trouble is told once, until a step of that kind is done again."""
+        try:
+            await step()
+        except LimpetError as error:
+            self._complain(what, error.message)
+        except Exception as error:  # jobs matter more than alerts: a defect here must not end a worker
+            self._complain(what, repr(error), defect=True)
+        else:
+            self._complaints.pop(what, None)
+            return True
+        return False
+
+    def _complain(self, what: str, why: str, *, defect: bool = False) -> None:
+        if self._complaints.get(what) != why:
+            self._complaints[what] = why
+            level = logging.ERROR if defect else logging.WARNING
+            _log.log(level, "alerts: a %s failed: %s", what, why, exc_info=defect)
 
     def start(self) -> None:
         """Begin; nothing when it has begun."""
@@ -77,5 +111,4 @@ class AlertRunner:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait({task})
