@@ -206,6 +206,7 @@ def test_old_ready_jobs_are_told_unless_a_person_has_paused_the_queue() -> None:
     )
     seen = facts(counts(queues=views))
     assert holding("oldest_ready", seen) == {"mail": "the oldest ready job of queue mail has waited 20m"}
+    assert holding("oldest_ready", replace(seen, all_paused=True)) == {}
 
 
 def test_a_depth_grows_when_it_is_larger_after_each_part_of_the_time() -> None:
@@ -228,6 +229,11 @@ def test_a_depth_grows_when_it_is_larger_after_each_part_of_the_time() -> None:
         [],
     ]
     assert holding("depth_growing", facts(seen, samples=samples)) is None
+    grown = tuple(Sample(NOW - step, {"mail": 5_000 - step}) for step in (3, 2, 1, 0))
+    mail = QueueView("mail", {}, None, None)
+    assert holding("depth_growing", facts(counts(queues=(mail,)), samples=grown)) != {}
+    held = replace(mail, gate=Gate(GateRule("queue:mail"), paused=Pause("ada", "", NOW)))
+    assert holding("depth_growing", facts(counts(queues=(held,)), samples=grown)) == {}
 
 
 def test_failures_and_durations_are_told_by_task() -> None:

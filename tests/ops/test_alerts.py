@@ -176,6 +176,21 @@ async def test_while_everything_is_drained_alerts_wait_and_are_told_after(bench:
     assert [state for state, _ in await told(bench)] == ["firing"]
 
 
+async def test_what_a_person_has_paused_may_wait(bench: Bench) -> None:
+    soon = replace(DEFAULTS["oldest_ready"], at_least=1.0)
+    await bench.store.put_control(AlertRules((soon,), every_ms=1_000).control())
+    operator = Operator(bench.store, "ada", clock=lambda: bench.clock.now_ms)
+    await bench.add(queue="mail")
+    bench.clock.advance(5_000)
+    await operator.pause("all")
+    look = look_of(bench, "a")
+    await look.look()
+    assert await alerts_of(bench).list() == ()
+    await operator.resume("all")
+    await look.look()
+    assert [alert.alert for alert in await alerts_of(bench).list()] == ["oldest_ready:mail"]
+
+
 async def test_a_silence_is_kept_while_others_write_the_book_and_ends(bench: Bench) -> None:
     await bench.store.put_control(RULES.control())
     look, people = look_of(bench, "a"), alerts_of(bench)

@@ -31,6 +31,7 @@ async def facts_of(store: Store, rules: AlertRules, samples: tuple[Sample, ...],
         tuple(gate for gate in worst if gate.breaker_open),
         tuple(rates(sessions, _queues(counts))),
         sampled(samples, counts, rules.of("depth_growing"), now_ms),
+        any(gate.paused is not None for gate in await store.gates(keys=["all"])),
     )
     if not slow:
         return facts

@@ -52,6 +52,7 @@ class Facts(Struct, frozen=True):
     breakers: tuple[Gate, ...]
     rates: tuple[Rate, ...]
     samples: tuple[Sample, ...] = ()
+    all_paused: bool = False  # a person has stopped everything
     budgets: tuple[Gate, ...] | None = None
     late: tuple[Late, ...] | None = None
     findings: tuple[Finding, ...] | None = None  # of the engine
@@ -112,9 +113,10 @@ def _breaker_text(gate: Gate, name: str, now_ms: int) -> str:
 
 
 def _oldest_ready(facts: Facts, rule: Rule, now_ms: int) -> Iterator[Condition]:
+    paused = _paused(facts)
     for view in _queues(facts):
-        if view.oldest_ready_at_ms is None or (view.gate is not None and view.gate.paused is not None):
-            continue  # a person has paused it
+        if view.oldest_ready_at_ms is None or view.queue in paused:
+            continue
         age_ms = max(0, now_ms - view.oldest_ready_at_ms)
         if _over(rule, view.queue, age_ms):
             text = f"the oldest ready job of queue {view.queue} has waited {text_of_ms(age_ms)}"
@@ -126,12 +128,14 @@ def _depth_growing(facts: Facts, rule: Rule, now_ms: int) -> Iterator[Condition]
     samples = facts.samples[-STEPS - 1 :]
     if not samples or samples[-1].at_ms != now_ms:
         return None
-    return _growing(samples, rule) if len(samples) > STEPS else iter(())
+    return _growing(samples, rule, _paused(facts)) if len(samples) > STEPS else iter(())
 
 
-def _growing(samples: Sequence[Sample], rule: Rule) -> Iterator[Condition]:
+def _growing(samples: Sequence[Sample], rule: Rule, paused: Collection[str]) -> Iterator[Condition]:
     first, last = samples[0], samples[-1]
     for queue, depth in sorted(last.depths.items()):
+        if queue in paused:
+            continue
         depths = [sample.depths.get(queue, 0) for sample in samples]
         if _over(rule, queue, depth) and all(early < late for early, late in pairwise(depths)):
             ago = text_of_ms(last.at_ms - first.at_ms)
@@ -243,3 +247,11 @@ def _ready(counts: Counts) -> dict[str, int]:
 
 def _queues(facts: Facts) -> Collection[QueueView]:
     return [view for view in facts.counts.queues if view.queue not in SYSTEM_QUEUES]
+
+
+def _paused(facts: Facts) -> frozenset[str]:
+    """The queues that a person has paused, who knows that they wait and grow."""
+    views = facts.counts.queues
+    return frozenset(
+        view.queue for view in views if facts.all_paused or (view.gate is not None and view.gate.paused is not None)
+    )
