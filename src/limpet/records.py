@@ -20,7 +20,7 @@ from limpet.core.records.job import (
     Progress,
     StepRecord,
 )
-from limpet.core.records.lease import LeaseAnswer
+from limpet.core.records.lease import HeldLimit, LeaseAnswer
 from limpet.core.records.limit import (
     BreakerPage,
     BreakerRecord,
@@ -39,7 +39,7 @@ from limpet.core.records.log import (
     RepairReport,
 )
 from limpet.core.records.operation import OperationRecord, ProblemRecord, SampleRecord
-from limpet.core.records.prime import HeldLimit, HoldRecord, PrimeRecord
+from limpet.core.records.prime import HoldRecord, PrimeRecord
 from limpet.core.records.queue import (
     EverRecord,
     PauseRecord,

@@ -145,3 +145,16 @@ async def test_questions_of_one_job_are_bounded(store: Store) -> None:
     assert await store.save(id, held.token, note)
     with pytest.raises(InvalidOption, match=f"{MOST} questions"):
         await agents.block(held.id, held.token, QUESTION)
+
+
+async def test_agents_are_told_that_a_limit_is_held(store: Store) -> None:
+    rule = GateRule("limit:openai", concurrency=9)
+    await put(store, *(job(limits=("openai",)) for _ in range(3)), rules=(rule,))
+    agents = Agents(store)
+    (first,) = await agents.claim("a1", ANY)
+    (other,) = await agents.claim("a2", ANY)
+    assert (other.held_limits, (await agents.heartbeat(other.id, other.token)).held_limits) == (None, ())
+    await agents.fail(first.id, first.token, "429", kind="rate-limited", retry_after_ms=60_000)
+    beat = await agents.heartbeat(other.id, other.token)
+    assert [one.limit for one in beat.held_limits] == ["openai"]
+    assert "slow down, the provider holds back: openai for" in beat.text

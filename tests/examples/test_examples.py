@@ -49,6 +49,17 @@ def test_a_receiver_hears_that_an_alert_fires_and_that_it_has_resolved(tmp_path:
     assert run("alerts.py", tmp_path) == [f"firing {waits}", f"resolved {waits}"]
 
 
+def test_a_team_of_agents_shares_a_list_of_tasks(tmp_path: Path) -> None:
+    assert run("team.py", tmp_path) == [
+        "the same ticket is the same job: True",
+        "cancelled with what depends on it: 2",
+        "released by ops.release, after 3 scans",
+        "the breaker of ops.scan opened 2 time(s), and is closed",
+        "1 dead: no wording was given",
+        "ada retried it: the wording was missing",
+    ]
+
+
 def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     assert run("fix_and_retry.py", tmp_path) == [
         "ada: sent to ada@example.com",

@@ -50,16 +50,20 @@ async def claim_body(
     """
     from limpet.core.jobs.lease import Serves
     from limpet.ops import Agents
+    from limpet.ops.held_limits import held_limits, held_text
 
     serves = Serves(_names(queues), _names(tasks), tuple(name for given in capabilities for name in given.split(",")))
     began_s = time.monotonic()
     async with terminal.store(wait_ms=wait) as store:
         left_ms = max(0, wait - round(1000 * (time.monotonic() - began_s)))
         claimed = await Agents(store).claim(agent, serves, most=most or 1, lease_ms=lease, wait_ms=left_ms, key=key)
+        now_ms = await store.now()
+        held = () if claimed else await held_limits(store, now_ms)
     if not claimed:
         if terminal.machine:
-            terminal.answer({"id": None} if most is None else {"jobs": []})
-        terminal.say("nothing to claim")
+            told = {"held_limits": [each.to_dict() for each in held]} if held else {}
+            terminal.answer({**({"id": None} if most is None else {"jobs": []}), **told})
+        terminal.say("; ".join(filter(None, ("nothing to claim", held_text(held, now_ms)))))
         return NOTHING.exit
     if not terminal.machine:
         for each in claimed:
@@ -84,6 +88,8 @@ def _show(terminal: Terminal, shape: dict[str, Any]) -> None:
         terminal.text(f"  the result must fit {json(shape['result_contract'])}")
     if "checkpoint" in shape:
         terminal.text(f"  checkpoint {json(shape['checkpoint'])}")
+    for one in shape.get("held_limits", ()):
+        terminal.text(f"  slow down: the provider holds back {one['limit']} until {one['until']}")
     for note in shape["notes"]:
         terminal.text(f"  {note['kind']} {note['name']} {json(note['body'])}")
     for before in shape["failed_before"]:

@@ -20,6 +20,7 @@ from limpet.mcp import tools, words
 from limpet.mcp.desk import Desk, Report
 from limpet.mcp.tools import Handler, Said
 from limpet.ops.agent_endings import Completed, Released, failing
+from limpet.ops.held_limits import held_limits, held_text
 from limpet.ops.lease_answers import insisted
 
 MOST_WAIT_S: Final = 300.0
@@ -68,7 +69,10 @@ async def claim(desk: Desk, asked: tools.Claim, report: Report) -> Said:
         raise
     found = claiming.result()
     if not found:
-        return Said("nothing to claim; wait_s waits for a job, or end here", {"job": None})
+        now_ms = await desk.store.now()
+        slow = held_text(await held_limits(desk.store, now_ms), now_ms)
+        text = "nothing to claim; wait_s waits for a job, or end here"
+        return Said("\n".join(filter(None, (text, slow))), {"job": None})
     return Said(words.claim_text(found[0]), {"job": found[0].to_dict()})
 
 

@@ -49,12 +49,15 @@ def claim_text(record: ClaimRecord) -> str:
         f"id {record.id} token {record.token} attempt {record.attempt}/{record.attempts} lease until {shape['until']}"
     )
     parts = [head, f"type {one_line(record.task)}"]
+    if record.held_limits:
+        parts.append(f"slow down, the provider holds back: {', '.join(one.limit for one in record.held_limits)}")
     if record.description:
         parts.append(f"do: {clean(record.description)}")
     if record.result_contract:
         parts.append(f"the result must fit: {json(record.result_contract)}")
-    said = {name: shape[name] for name in ("args", "inputs", "checkpoint", "notes", "failed_before") if shape.get(name)}
-    parts.append(fenced("job", "\n".join(f"{name}: {json(value)}" for name, value in said.items()) or "args: {}"))
+    more = {name: shape[name] for name in ("inputs", "checkpoint", "notes", "failed_before") if shape.get(name)}
+    said = {"args": shape["args"], **more}
+    parts.append(fenced("job", "\n".join(f"{name}: {json(value)}" for name, value in said.items())))
     return "\n".join(parts)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import Query
-from limpet.core.records.prime import MOST, HeldLimit, HoldRecord, PrimeRecord
+from limpet.core.records.prime import MOST, HoldRecord, PrimeRecord
 from limpet.core.records.queue import QueueRecord
 from limpet.core.records.record import moment
 from limpet.ops.agent_sessions import session_begins
+from limpet.ops.held_limits import held_limits
 from limpet.ops.operator import Operator
 from limpet.ops.waits import Waits
 from limpet.stores.base import Store
@@ -21,7 +21,6 @@ async def prime(operator: Operator, namespace: str, agent: str | None = None) ->
     stats, queues = await operator.stats(), await operator.queues()
     asked = await Waits(store, operator.actor).approvals(Query(frozenset({State.scheduled}), newest_first=False))
     breakers = (await operator.breakers(limit=MOST)).breakers
-    held = [gate for gate in await store.gates("limit:") if now_ms < gate.held_until_ms < FOREVER_MS]
     return PrimeRecord(
         **{state.value: getattr(stats, state.value) for state in STATES},
         namespace=namespace,
@@ -30,9 +29,7 @@ async def prime(operator: Operator, namespace: str, agent: str | None = None) ->
         queues=tuple(sorted(filter(_has_work, queues), key=lambda queue: -queue.ready)[:MOST]),
         questions=len(asked.approvals),
         breakers=tuple(each for each in breakers if each.state != "closed"),
-        limits=tuple(
-            HeldLimit(limit=gate.key.removeprefix("limit:"), until=moment(gate.held_until_ms)) for gate in held[:MOST]
-        ),
+        limits=await held_limits(store, now_ms),
     )
 
 

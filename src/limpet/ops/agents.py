@@ -26,6 +26,7 @@ from limpet.ops.agent_claim import AgentClaim, Asked
 from limpet.ops.agent_endings import UNNAMED, Blocked, Completed, Ending, FailKind, Released, Spent, failing
 from limpet.ops.agent_sessions import AgentSessions, KnownSessions, is_agents
 from limpet.ops.agent_settling import settle
+from limpet.ops.held_limits import held_limits, held_text
 from limpet.ops.lease_answers import stale
 from limpet.ops.redaction import redaction_of
 from limpet.ops.select import resolve, view_of
@@ -129,10 +130,15 @@ class Agents:
                 return stale(await view_of(self.store, view.id))
             cancel, until_ms = cancel or (view.id, token) in pulse.cancels, self._now_ms() + lease_ms
         await self._sweep()  # not before: a heartbeat in the last moment saves the lease
+        held = await held_limits(self.store, self._now_ms(), view.lane)
+        if held:
+            text = f"{text}; {held_text(held, self._now_ms())}"
         if cancel:
             text = "someone wants this job cancelled: stop and release it"
         until = None if until_ms is None else moment(until_ms)
-        return LeaseAnswer(answer="done", state=State.running, cancel_requested=cancel, until=until, text=text)
+        return LeaseAnswer(
+            answer="done", state=State.running, cancel_requested=cancel, until=until, held_limits=held, text=text
+        )
 
     async def checkpoint(self, id: str, token: int, value: Any) -> LeaseAnswer:
         """Keep a JSON value with the job: the next claim of the job answers the newest one."""
@@ -251,10 +257,16 @@ class Agents:
 
     async def _records(self, jobs: Sequence[Claimed], until_ms: int) -> list[ClaimRecord]:
         attempts = await asyncio.gather(*(attempts_of(self.store, job.id) for job in jobs))
-        types = [await self._types.of(job.lane.task) for job in jobs]
+        now_ms, until = self._now_ms(), moment(until_ms)
         return [
-            ClaimRecord.of(job, before, until=moment(until_ms), type=type)
-            for job, before, type in zip(jobs, attempts, types, strict=True)
+            ClaimRecord.of(
+                job,
+                before,
+                until=until,
+                type=await self._types.of(job.lane.task),
+                held=await held_limits(self.store, now_ms, job.lane),
+            )
+            for job, before in zip(jobs, attempts, strict=True)
         ]
 
     async def _log(self, kind: str, session: str, jobs: Sequence[Claimed], reason: str = "") -> None:

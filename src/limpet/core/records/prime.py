@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from limpet.core.records.lease import HeldLimit
 from limpet.core.records.limit import BreakerRecord
 from limpet.core.records.queue import QueueRecord, StateCounts
 from limpet.core.records.record import Record
@@ -20,13 +21,6 @@ class HoldRecord(Record, frozen=True, kw_only=True):
     task: str
     attempt: int
     until: datetime  # the lease, without a heartbeat
-
-
-class HeldLimit(Record, frozen=True, kw_only=True):
-    """A limit that a provider's "too many requests" holds back."""
-
-    limit: str
-    until: datetime
 
 
 class PrimeRecord(StateCounts, frozen=True, kw_only=True):
