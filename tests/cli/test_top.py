@@ -25,6 +25,9 @@ from limpet.cli.top.screen import keys_of
 from limpet.cli.top.view import Page, View
 from limpet.core.jobs.state import State
 from tests.cli.conftest import Cli
+from tests.servers import postgres, redis
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 
 WITHIN_S = 60.0
 MOST_CPU = 0.02
@@ -96,9 +99,9 @@ def tmux(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> Iterator[T
     made.close()
 
 
-async def filled(url: str) -> None:
+async def filled(url: str, namespace: str | None = None) -> None:
     """A store with some of everything."""
-    async with Limpet(url) as app:
+    async with Limpet(url, namespace=namespace) as app:
 
         @app.task(name="pay", queue="bank", retry=1)
         async def pay(order: int) -> None:
@@ -262,3 +265,32 @@ def test_the_way_back_leads_over_the_pages() -> None:
     asked = view.press("q")
     assert asked is not None
     assert asked.action == "quit"
+
+
+# -- on a server
+
+
+@pytest.fixture(
+    params=[pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
+    """The options that lead to a fresh store on a server."""
+    if request.param == "redis":
+        name = f"top-{os.getpid()}"
+        yield "--url", redis.shared(REDIS).url, "--namespace", name
+    else:
+        url = postgres.fresh_database(postgres.shared(POSTGRES))
+        yield "--url", url
+        postgres.bury(url)
+
+
+def test_one_look_is_the_same_on_every_engine(cli: Cli, served: tuple[str, ...]) -> None:
+    asyncio.run(filled(*served[1::2]))
+    found: dict[str, Any] = msgspec.json.decode(cli("top", "--once", "--json", *served).out)
+    assert {queue["queue"]: (queue["ready"], queue["dead"]) for queue in found["queues"]} == {
+        "bank": (0, 3),
+        "mail": (1_234, 0),
+    }
+    assert {task["task"] for task in found["tasks"]} == {"mail.send", "pay"}
+    assert [(cause["task"], cause["count"]) for cause in found["causes"]] == [("pay", 3)]
+    assert "1,234 ready" in cli("top", "--once", *served).out

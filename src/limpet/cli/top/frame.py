@@ -81,17 +81,16 @@ def _head(picture: Picture, pace: Pace, columns: int) -> list[Line]:
         Piece(share_text(share) or "0%", "bad" if share else ""),
         Piece(" failed  ", "dim"),
     ]
-    for label, values in (("run", _quantiles(minute, "run")), ("wait", _quantiles(minute, "wait"))):
-        rates += [Piece(f"{label} ", "dim"), values, "  "]
+    for label, p50_s, p95_s, p99_s in (
+        ("run", minute.run_p50_s, minute.run_p95_s, minute.run_p99_s),
+        ("wait", minute.wait_p50_s, minute.wait_p95_s, minute.wait_p99_s),
+    ):
+        known = [time_text(value) for value in (p50_s, p95_s, p99_s) if value is not None]
+        rates += [Piece(f"{label} ", "dim"), "/".join(known) or "–", "  "]
+    rates.append(Piece("p50/95/99", "dim"))
     said = f" {pace.now:,.0f}/s now "
     line = sparkline(pace.minutes, columns - len(said) - 1)
     return [pieces(*counts), pieces(*rates), pieces(Piece(f" {line}", "good"), Piece(said, "bold"))]
-
-
-def _quantiles(minute: object, what: str) -> str:
-    """Those of the last minute that are known, with their names."""
-    named = ((name, getattr(minute, f"{what}_{name}_s", None)) for name in ("p50", "p95", "p99"))
-    return " ".join(f"{name} {time_text(value)}" for name, value in named if value is not None) or "–"
 
 
 def _lists(picture: Picture, view: View, columns: int, room: int) -> list[Line]:
