@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,25 @@ def test_a_port_that_is_taken_is_named(cli: Cli) -> None:
     with listener_on("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in cli("serve", "--port", str(port), code=2).err
+
+
+async def test_a_server_tells_its_service_manager_when_it_listens_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+
+        async def hears(*lines: str) -> None:
+            heard = set[str]()
+            async with asyncio.timeout(60):
+                while not heard.issuperset(lines):
+                    heard |= {*(await asyncio.get_running_loop().sock_recv(manager, 4_096)).decode().splitlines()}
+
+        async with served(tmp_path) as (process, _):
+            await hears("READY=1", "WATCHDOG=1")
+            process.send_signal(signal.SIGTERM)
+            await hears("STOPPING=1")
+            assert await process.wait() == 0
