@@ -18,7 +18,7 @@ ONCE ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # check before tests, one message at a time
-.PHONY: help demo quick test check tests matrix prove bench bench-peers web format constraints clean
+.PHONY: help demo quick test check check-web tests matrix prove bench bench-peers web format constraints clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
@@ -72,20 +72,20 @@ quick: check $(READY) ## the inner loop: check, then all rooms on SQLite, withou
 test: check tests ## everything that guards a promise: check, then the tests on one version of each server (what CI runs)
 	@echo "test: all green"
 
-check: $(READY) ## format, lint, types and who may import whom; changes nothing
+check: $(READY) check-web ## format, lint, types and who may import whom, of Python and of the page; changes nothing
 	@echo "check: ruff format, ruff, mypy --strict, import-linter"
 	@$(BIN)/ruff format --check --quiet . || { echo "check: run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
+tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready .venv/chromium/.ready src/limpet/server/assets/index.html ## the tests alone, then chaos: real processes, real kills
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) --ignore tests/chaos
 	@echo "tests: chaos, $(CHAOS) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) -n $(CHAOS) --timeout 900 tests/chaos
 
-matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready .venv/prometheus/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
+matrix: $(READY) .venv/chromium/.ready src/limpet/server/assets/index.html .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready .venv/prometheus/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
 	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)
 
 prove: $(READY) ## list, count, causes and job beside a million ready and a million dead jobs, timed; a dated page in docs/evidence; E=redis for one engine
@@ -174,16 +174,38 @@ bench-peers: $(READY) $(PEERS) ## the same beside peers (Sidekiq, BullMQ, Celery
 	@echo "bench-peers: measuring the PostgreSQL engine, PgQueuer and Procrastinate"
 	@$(BIN)/python -m bench --engine postgres --peers
 
-web: ## build the dashboard's assets (this release has no dashboard, so it only looks for Node and says so)
-	@if command -v node > /dev/null; then echo "web: Node $$(node --version) found"; else echo "web: no Node found; everything but a dashboard works without it"; fi
-	@echo "web: the dashboard is not part of this release, so there is nothing to build"
+web: $(READY) ## build the page that `limpet serve` shows: fetch its libraries with npm (Node 20), copy all into the package
+	@$(BIN)/python tools/web.py
+
+# What the page is made of, for the tests and for `limpet demo`.
+src/limpet/server/assets/index.html: $(READY) tools/web.py web/package-lock.json $(shell find web/src -name '*.js' -o -name '*.css' -o -name '*.html')
+	@$(BIN)/python tools/web.py
+
+# The browser of the page's tests.
+.venv/chromium/.ready: $(READY) tools/chromium.py tools/debian.py
+	@$(BIN)/python tools/chromium.py
+	@mkdir -p $(@D) && touch $@
+
+# Node, where the machine has none: the page's checks and its libraries need it.
+.venv/node/.ready: $(READY) pyproject.toml
+	@command -v npm > /dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --group node
+	@mkdir -p $(@D) && touch $@
+
+web/node_modules/.ready: .venv/node/.ready web/package-lock.json
+	@$(BIN)/python tools/web.py --libraries
+
+check-web: web/node_modules/.ready # prettier, eslint and the types of the page's modules
+	@echo "check: prettier, eslint, tsc"
+	@$(BIN)/python tools/page_types.py
+	@$(BIN)/python tools/web.py --check
 
 format: $(READY) ## format the code and apply the safe lint fixes
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+	@if [ -x web/node_modules/.bin/prettier ]; then $(BIN)/python tools/web.py --format; fi
 
 constraints: $(READY) ## write the installed versions down in constraints.txt
 	@$(BIN)/python tools/constraints.py > .venv/constraints.txt && cp .venv/constraints.txt constraints.txt
 	@touch $(READY)
 
 clean: ## remove what the targets made: .venv, caches, .demo, .bench, .matrix
-	@rm -rf .venv .demo .bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis .matrix build dist
+	@rm -rf web/node_modules src/limpet/server/assets .venv .demo .bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis .matrix build dist

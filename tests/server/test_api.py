@@ -92,7 +92,7 @@ class TestIfMatch:
         ("/api/v1/jobs/a%2Fb", 404, "job_not_found"),
         ("/api/v1/nothing", 404, "no_such_route"),
         ("/api/v1/jobs/", 404, "no_such_route"),
-        ("/", 404, "no_such_route"),
+        ("/nothing", 404, "no_such_route"),
         ("/api/v1/jobs?q=colour:red", 422, "invalid_query"),
         ("/api/v1/jobs?limt=3", 422, "invalid_request"),
         ("/api/v1/jobs?limit=3&limit=4", 422, "invalid_request"),

@@ -64,6 +64,7 @@ async def test_every_list_and_record_can_be_read(place: Place) -> None:
                 "/doctor",
                 "/hooks",
                 "/tokens",
+                "/session",
             ), path
 
 

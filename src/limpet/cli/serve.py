@@ -170,6 +170,8 @@ async def _refuse_open(app: Limpet, host: str) -> None:
 
 
 def _banner(terminal: Terminal, app: Limpet, settings: ServerTable, place: Place, *, local: bool) -> None:
+    from limpet.server.page import is_built
+
     url = f"http://{place}"
     without = settings.loopback_role if local else "none"
     if terminal.json or terminal.json_log:
@@ -190,6 +192,8 @@ def _banner(terminal: Terminal, app: Limpet, settings: ServerTable, place: Place
     terminal.say(f"limpet {__version__} serve {os.getpid()}: {url}")
     terminal.say(f"  store   {terminal.place}, namespace {app.namespace}")
     terminal.say(f"  access  {access}")
+    if not is_built():
+        terminal.say("  page    not built here, only the API answers: make web")
 
 
 def _told(stop: asyncio.Event) -> None:

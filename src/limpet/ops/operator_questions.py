@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from limpet.core.errors import ResultTimeout, UnknownQueue, UsageError
 from limpet.core.gate import Gate
+from limpet.core.jobs.ids import id_bytes
 from limpet.core.jobs.state import LIVE
 from limpet.core.jobs.view import Entry, Inspection, Query, QueueView
 from limpet.core.metrics.family import Value
@@ -49,6 +50,7 @@ from limpet.ops.store_metrics import store_metrics
 from limpet.ops.tasks import last_minute, task, tasks
 from limpet.stores.asking import MOST_GATES
 from limpet.stores.base import Store
+from limpet.stores.search import named
 
 R = TypeVar("R")
 
@@ -77,6 +79,11 @@ class Questions:
             query = parse_query(query, limit=limit, cursor=cursor)
         redaction = await redaction_of(self.store)
         return JobPage.of(await ShownJobs(redaction, query).page(self.store, self._asked_ms), redaction)
+
+    async def those(self, ids: Sequence[str]) -> JobPage:
+        """The jobs of these ids as they are now, in their order; those that are gone are left out."""
+        redaction = await redaction_of(self.store)
+        return JobPage.of(named(await self.store.get(list(map(id_bytes, ids)))), redaction)
 
     async def dead(self, query: str = "", *, limit: int = 50, cursor: str | None = None) -> JobPage:
         """One page of dead jobs; a query for another state is refused."""

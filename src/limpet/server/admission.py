@@ -29,6 +29,8 @@ PROXIED: Final = ("forwarded", "x-forwarded-", "x-real-ip")  # headers, by their
 LOOK_S: Final = 2.0  # between looks at the token of a request that is open
 OURS: Final = ("same-origin", "none")  # of Sec-Fetch-Site: a page of ours, or an address that a person typed
 
+COOKIE: Final = "limpet"  # of a browser that was given a token
+
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^\[\]:@/]*)(:[0-9]*)?")
 _SEND: Final = "send a token: Authorization: Bearer TEXT (limpet tokens create makes one)"
 
@@ -69,6 +71,8 @@ class Admission:
         if caller is None and "authorization" in request.headers:
             caller = await self._bearer(request)
         if caller is None:
+            caller = await self._signed_in(request)
+        if caller is None:
             return self._of_this_machine(request)
         if caller.namespace not in (None, self._namespace):
             raise TokenInvalid(f"{caller.name} is for another namespace", fix=_SEND)
@@ -86,10 +90,21 @@ class Admission:
         scheme, _, text = request.headers["authorization"].partition(" ")
         if scheme.lower() != "bearer":
             raise TokenInvalid(f"Authorization has the scheme {scheme!r:.40}", fix=_SEND)
-        token = await self._tokens.opened_by(text.strip(), self._now_ms())
-        if token is None:
+        caller = await self._opened_by(text.strip())
+        if caller is None:
             shown = shown_token(request)
             raise TokenInvalid(f"{shown} opens nothing: it is unknown, revoked or expired", fix=_SEND)
+        return caller
+
+    async def _signed_in(self, request: Request) -> Caller | None:
+        """By the cookie of a person's browser, for requests of our own page; one that opens nothing is none."""
+        text = request.cookies.get(COOKIE)
+        return None if text is None or self._foreign(request) else await self._opened_by(text)
+
+    async def _opened_by(self, text: str) -> Caller | None:
+        token = await self._tokens.opened_by(text, self._now_ms())
+        if token is None:
+            return None
         queues = None if token.queues is None else frozenset(token.queues)
         return TokenCaller(f"token:{token.name}", token.role, queues, self._namespace, prefix_of(token.id), token=token)
 
@@ -126,6 +141,11 @@ class Admission:
                 return f"the header {name} says that a proxy has passed the request on"
         if host_name(host) not in self._hosts:
             return f"the Host {host!r:.80} is not in [server] allowed_hosts"
+        return self._foreign(request)
+
+    def _foreign(self, request: Request) -> str:
+        """Why the request is not taken for one of our own page or of a program; empty: it is."""
+        headers, host = request.headers, request.headers.get("host", "")
         origin = headers.get("origin", "").lower()
         allowed = origin in self._origins
         if origin and not allowed and origin.partition("://")[2] != host.lower():

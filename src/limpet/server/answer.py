@@ -23,7 +23,7 @@ def respond(route: Route, answer: Any, request: Request) -> Response:
     raw = msgspec.json.encode({route.of: plain(tuple(answer))}) if route.of else _encoded(answer)
     if not route.etag:
         return Response(raw, status_code=route.status, media_type=JSON)
-    tag = _tag(raw)
+    tag = etag_of(raw)
     headers = {"etag": tag, "cache-control": "no-cache"}
     if names(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
@@ -32,7 +32,7 @@ def respond(route: Route, answer: Any, request: Request) -> Response:
 
 def tag_of(answer: Any) -> str:
     """The tag of what a handler answers: the same bytes, the same tag, whichever server sends them."""
-    return _tag(_encoded(answer))
+    return etag_of(_encoded(answer))
 
 
 def names(header: str, tag: str) -> bool:
@@ -45,5 +45,6 @@ def _encoded(answer: Any) -> bytes:
     return msgspec.json.encode(answer.to_dict() if isinstance(answer, Record) else answer)
 
 
-def _tag(raw: bytes) -> str:
+def etag_of(raw: bytes) -> str:
+    """The tag of some bytes."""
     return f'"{sha256(raw).hexdigest()[:32]}"'

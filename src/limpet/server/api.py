@@ -33,6 +33,7 @@ from limpet.server.guest import Guest, GuestPlace
 from limpet.server.known_tokens import KnownTokens
 from limpet.server.lending import Lending
 from limpet.server.log import server_log
+from limpet.server.page import PLACES, PageEndpoint
 from limpet.server.places import Places
 from limpet.server.problem import problem_response
 from limpet.server.refusal import NoSuchRoute
@@ -49,7 +50,7 @@ BROKEN: Final = "the server failed at this request"
 
 
 class Api:
-    """The HTTP API of an app's store, as an ASGI application: `/api/v1/...`, `/healthz`, `/readyz`.
+    """The HTTP API of an app's store and its page, as an ASGI application: `/api/v1/...`, `/healthz`, `/`.
 
     Mount it under any prefix. Every request needs a token, unless `auth` answers a Caller for it: a function, async or
     not, of the starlette request; where it answers None, a token is asked for. A mounted application's lifespan is not
@@ -91,6 +92,7 @@ class Api:
             [
                 *(Place(path, place) for path, place in self._guests.items()),
                 *(Place(path, Endpoint(self, routes)) for path, routes in by_path(ROUTES).items()),
+                *(Place(path, PageEndpoint(self)) for path in PLACES),
             ],
             redirect_slashes=False,
             default=self._not_found,

@@ -191,7 +191,7 @@ def _item(route: Route) -> Any:
     """The record that a route answers, one or many of."""
     if route.stream or route.text:
         return NoneType
-    return get_args(route.answer)[0] if route.of else route.answer
+    return get_args(route.answer)[0] if route.of else route.sends or route.answer
 
 
 def _is_struct(kind: Any) -> bool:
@@ -263,6 +263,8 @@ def _success(route: Route, types: Types) -> dict[str, Any]:
     if route.text:
         content = {"schema": {"type": "string"}, "example": EXPOSED}
         return {"description": route.summary, "content": {route.text: content}}
+    if route.status == 204:
+        return {"description": route.summary}
     schema = types.of(_item(route))
     if route.of:
         properties = {route.of: {"type": "array", "items": schema}}

@@ -45,6 +45,7 @@ class Route(Struct, frozen=True, kw_only=True):
     body: Any  # and that of the body
     answer: Any
     summary: str
+    sends: Any = None  # the type of what is sent, where the handler makes the response itself
     of: str = ""  # the answer is a list, and this its name in the object that is sent
     status: int = 200
     errors: tuple[type[LimpetError], ...] = ()  # beside those that every route has

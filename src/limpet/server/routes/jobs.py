@@ -25,8 +25,18 @@ class Wait(Struct, frozen=True, forbid_unknown_fields=True):
     wait: Annotated[int, Meta(ge=0, le=60, description="Answer when the job has finished, or after these seconds.")] = 0
 
 
-async def listed(call: Call[Search, None]) -> JobPage:
-    """A page of jobs that match a query, newest first."""
+class Asked(Search, frozen=True, forbid_unknown_fields=True):
+    """Which jobs: those that match, or these."""
+
+    ids: Annotated[
+        tuple[str, ...], Meta(max_length=500, description="These, as they are now; instead of a query.")
+    ] = ()
+
+
+async def listed(call: Call[Asked, None]) -> JobPage:
+    """A page of jobs that match a query, newest first; or the jobs of some ids, in their order."""
+    if call.query.ids:
+        return await call.operator.those(call.query.ids)
     return await call.operator.jobs(call.query.q, limit=call.query.limit, cursor=call.query.cursor)
 
 
