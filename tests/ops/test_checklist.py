@@ -40,7 +40,7 @@ async def kept(store: Store) -> Store:
 
 async def works(store: Store, *tasks: str, grace_ms: int = 25_000, session: str = "w1") -> None:
     about = msgspec.json.encode({"grace_ms": grace_ms})
-    await store.beat(Beat(session, 15_000, Serves(None, tasks or None), about))
+    await store.beat(Beat(session, 600_000, Serves(None, tasks or None), about))
 
 
 async def warnings(store: Store, server: ServerTable | None = None) -> dict[str, Finding]:
