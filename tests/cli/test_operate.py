@@ -62,6 +62,13 @@ def test_a_queue_that_nobody_knows_is_not_found(cli: Cli) -> None:
     cli("pause", "mail", "--all", code=2)
 
 
+@pytest.mark.parametrize(("said", "fix"), [("task:send", "--task send"), ("queue:mail", ": mail")])
+@pytest.mark.parametrize("verb", ["pause", "resume", "drain"])
+def test_a_key_where_a_queue_is_meant_is_told_apart(cli: Cli, verb: str, said: str, fix: str) -> None:
+    cli.seed(one)
+    assert fix in cli(verb, said, code=3).err
+
+
 def test_drain_waits_and_ends_paused(cli: Cli) -> None:
     async def finish(store: Store) -> None:
         from limpet.core.endings.transition import Succeed

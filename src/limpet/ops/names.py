@@ -77,9 +77,12 @@ async def require(store: Store, kind: Kind, name: str) -> None:
 
 
 async def _meant(store: Store, kind: Kind, name: str, names: set[str]) -> str:
-    """What was meant; a limit or a task that opened as a breaker does has its kind in front of its name."""
+    """What was meant; limits and tasks that opened as a breaker does have their kind in front, queues not."""
     if kind == "breaker":
         shut = [gate.key for gate in await store.gates(keys=[f"limit:{name}", f"task:{name}"]) if gate.breaker_open]
         if shut:
             return f"did you mean {shut[0]!r}?"
+    said, _, rest = name.partition(":")
+    if kind == "queue" and rest and said in ("queue", "task"):
+        return f"a {said} is named without its kind: {'--task ' if said == 'task' else ''}{rest}"
     return did_you_mean(name, names)
