@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -42,6 +41,13 @@ class Telling(Broadcasts, Protocol):
 
 def _scope_of(job: Claimed) -> tuple[Scope, int]:
     return (job.lane.queue, job.lane.task), job.attempt
+
+
+def _state_of_all(answers: Sequence[Settled]) -> State | None:
+    """The state that all these jobs have come to; None where they differ, or one was not the worker's any more."""
+    states = [each.state for each in answers]
+    alike = states.count(states[0]) == [each.answer for each in answers].count("done") == len(answers)
+    return states[0] if alike else None
 
 
 class Wants(Protocol):
@@ -114,8 +120,7 @@ class Outlet:
         """Jobs run here: how they end is told with their queue, task and attempt."""
         if len(self._held) >= MOST_KNOWN:
             self._held.clear()  # of leases that were lost: those in use are looked up
-        for job in jobs:
-            self._held[job.id] = job
+        self._held.update({job.id: job for job in jobs})
         if self._is_crowded(len(jobs)):
             self._count_lanes([job.lane for job in jobs], State.running)
             return
@@ -125,9 +130,13 @@ class Outlet:
     def settle(self, transitions: Sequence[Transition], answers: Sequence[Settled], at_ms: int) -> None:
         """Jobs do not run any more."""
         crowded, pop = self._is_crowded(len(answers)), self._held.pop
+        jobs = [pop(each.id, None) for each in transitions]
+        if crowded and jobs and all(jobs) and (state := _state_of_all(answers)) is not None:
+            self._count_lanes([job.lane for job in jobs if job is not None], state)
+            return
         lanes: dict[int, tuple[State, list[Lane]]] = {}  # by the identity of a state: its hash costs more than all else
-        for transition, answer in zip(transitions, answers, strict=True):
-            job, state = pop(transition.id, None), answer.state
+        for transition, job, answer in zip(transitions, jobs, answers, strict=True):
+            state = answer.state
             if answer.answer != "done" or state is None:
                 continue
             if crowded and job is not None:
@@ -146,9 +155,13 @@ class Outlet:
     def _count_lanes(self, lanes: Sequence[Lane], state: State) -> None:
         """Count jobs by their lanes, of which a process has one for each definition."""
         self._seen += len(lanes)
-        by_identity = {id(lane): lane for lane in lanes}
-        for key, count in Counter(map(id, lanes)).items():
-            self.count((by_identity[key].queue, by_identity[key].task), state, count)
+        first = lanes[0]
+        if lanes.count(first) == len(lanes):  # as with most: a comparison with itself costs next to nothing
+            self.count((first.queue, first.task), state, len(lanes))
+            return
+        places = list(map(id, lanes))
+        for lane in dict(zip(places, lanes, strict=True)).values():
+            self.count((lane.queue, lane.task), state, places.count(id(lane)))
 
     def forget(self) -> None:
         """There is no reader: from here on it is not heard what becomes of jobs."""
