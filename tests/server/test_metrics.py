@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
+from limpet.core.jobs import rollup
 from limpet.core.metrics.family import MOST, STORE, WORKER
 from limpet.ops import Operator
 from limpet.ops.store_metrics import store_metrics
+from limpet.runtime import rollup_folder
 from limpet.server import Api
 from limpet.server.route import PREFIX
 from limpet.stores.base import Store
@@ -84,6 +87,17 @@ async def test_a_scrape_stays_bounded_and_leaves_no_job_out(store: Store) -> Non
     assert len(depths) == 5 * (MOST + 1)
     assert sum(getattr(value, "value", 0) for value in depths) == MOST + 51
     assert {value.labels[0] for value in depths} >= {"queue000", "other"}
+
+
+async def test_depths_are_kept_while_no_worker_lives(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup_folder, "FOLD_MS", 10)
+    await put(store, job("send", queue="mail"))
+    async with Api(app_on(store), settings=GENEROUS).lifespan(), asyncio.timeout(60):
+        while not await store.controls(rollup.MARK[0]):
+            pass  # until the server has looked
+        found = None
+        while found is None or found.total.depth is None or 1 not in found.total.depth.ready:
+            found = await Operator(store, "ada").series("10m")
 
 
 async def test_scale_says_how_many_workers_are_wanted(api: Api) -> None:

@@ -121,6 +121,7 @@ async def series(store: Store, asked: Asked, *, now_ms: int | None = None) -> Se
     points = _Points(span, asked, today)
     for rollup, begins_ms in await _rollups(store, span):
         points.take(rollup, begins_ms)
+        await asyncio.sleep(0)  # 200 tasks take milliseconds, and there may be thousands of minutes
     return points.record()
 
 
@@ -193,7 +194,10 @@ class _Points:
             self._total[point].add(tally)
             if self._asked.by is not None:
                 key = queue if self._asked.by == "queue" else task
-                self._lines.setdefault(key, self._new())[point].add(tally)
+                line = self._lines.get(key)
+                if line is None:
+                    line = self._lines[key] = self._new()
+                line[point].add(tally)
         if rollup.look is not None:
             self._looks[point] = rollup.look
             self._take_depths(rollup.look, point)

@@ -14,11 +14,10 @@ from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.referral import Referral
-from limpet.runtime.rollup_folder import RollupFolder
+from limpet.runtime.rollup_folder import FOLD_MS, RollupFolder
 from limpet.runtime.settings import WorkerSettings
 
 SWEEP_JOBS = 256
-FOLD_MS = 15_000  # a minute that is over is summed so soon, about
 PRUNE_ROWS = 500  # small steps: a claim never waits long behind one
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from limpet.core.jobs.job import Lane
 from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.minute import BOUNDS_S, MINUTE_S, Key, Minute, Tally
 
@@ -20,16 +21,19 @@ class AttemptCounter:
 
     def __init__(self, *, exemplars: bool = False) -> None:
         self.tallies: dict[Key, Tally] = {}
+        self._lane: Lane | None = None  # of the last attempt: most often the next one has the same
+        self._tally = Tally()
         # The meta of the newest attempt, for each bucket of run time of each task; None: nothing asks for it.
         self.exemplars: dict[tuple[str, str, int], tuple[bytes, float, float]] | None = {} if exemplars else None
 
     def ended(self, job: Claimed, counted: str, run_s: float) -> None:
         """Count an attempt. For every job: no more than it must be."""
         lane = job.lane
-        key = lane.queue, lane.task
-        tally = self.tallies.get(key)
-        if tally is None:
-            tally = self.tallies[key] = Tally()
+        if lane is self._lane:
+            tally = self._tally
+        else:
+            tally = self._tally = self._tally_of(lane)
+            self._lane = lane
         ended = tally.ended
         ended[counted] = ended.get(counted, 0) + 1
         if counted in _RAN:
@@ -38,10 +42,17 @@ class AttemptCounter:
             tally.run_s += run_s
             wait_s = (job.claimed_at_ms - job.due_at_ms) / 1000
             if self.exemplars is not None and job.meta:
-                self.exemplars[*key, bucket] = job.meta, run_s, wait_s
+                self.exemplars[lane.queue, lane.task, bucket] = job.meta, run_s, wait_s
             bucket = bisect(BOUNDS_S, wait_s)
             tally.waits[bucket] = tally.waits.get(bucket, 0) + 1
             tally.wait_s += wait_s
+
+    def _tally_of(self, lane: Lane) -> Tally:
+        key = lane.queue, lane.task
+        tally = self.tallies.get(key)
+        if tally is None:
+            tally = self.tallies[key] = Tally()
+        return tally
 
 
 class Reading:

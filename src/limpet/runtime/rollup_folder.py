@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 from typing import Final
 
 from limpet.core.errors import StoreError
@@ -27,6 +29,7 @@ from limpet.core.jobs.rollup import (
 from limpet.runtime.log import worker_log
 from limpet.stores.base import Store
 
+FOLD_MS: Final = 15_000  # a minute that is over is summed so soon, about
 BUSY_MS: Final = 30_000  # who has not finished by then has died, and another one does it again
 HOURS_AT_ONCE: Final = 2
 
@@ -40,6 +43,14 @@ class RollupFolder:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._rng = random.Random()
+
+    async def live(self) -> None:
+        """Look again and again, until cancelled: for a process that is no worker."""
+        while True:
+            await asyncio.sleep(FOLD_MS / 1000 * self._rng.uniform(0.75, 1.25))
+            while await self.look():
+                pass
 
     async def look(self, *, now_ms: int | None = None) -> bool:
         """Write what is due; True when there may be more. A store in trouble is asked again at the next look."""

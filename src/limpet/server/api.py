@@ -26,6 +26,7 @@ from limpet.ops.feed import Feed
 from limpet.ops.idempotency import Idempotency
 from limpet.ops.operation_runner import OperationRunner
 from limpet.ops.scope import ScopedStore
+from limpet.runtime.rollup_folder import RollupFolder
 from limpet.server.admission import Admission, Auth
 from limpet.server.caller import Caller
 from limpet.server.endpoint import Endpoint, Respond
@@ -84,6 +85,7 @@ class Api:
         self.lending = Lending(app.store, self.places)
         self.feed = Feed(app.store, linger_s=LINGER_S)
         self.operations: OperationRunner | None = None
+        self._folding: asyncio.Task[None] | None = None  # depths are looked at also while no worker lives
         self.alerts: AlertRunner | None = None
         self._started = False
         self._starting = asyncio.Lock()
@@ -101,13 +103,14 @@ class Api:
     # -- its life
 
     async def start(self) -> None:
-        """Open the store, run operations, look for alerts. Idempotent; the first request does it, too."""
+        """Open the store, run operations, look for alerts, sum counts. Idempotent; the first request does it, too."""
         async with self._starting:
             if not self._started:
                 self.closing.clear()
                 await self.app.store.open()
                 self.operations = OperationRunner(self.app.store)
                 self.operations.start()
+                self._folding = asyncio.create_task(RollupFolder(self.app.store).live(), name="limpet-counts")
                 self.alerts = await self._alert_runner()
                 self.alerts.start()
                 for guest in self._guests.values():
@@ -132,6 +135,9 @@ class Api:
         await self.lending.close()
         if self.operations is not None:
             await self.operations.stop()
+        if self._folding is not None:
+            self._folding.cancel()
+            await asyncio.wait({self._folding})
         if self.alerts is not None:
             await self.alerts.stop()
         for guest in self._guests.values():

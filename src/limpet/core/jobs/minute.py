@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -89,12 +89,26 @@ def summed(tallies: Iterable[Tally]) -> Tally:
     return found
 
 
+def quantiles_s(buckets: dict[int, int], shares: Sequence[float]) -> list[float | None]:
+    """The times that these ascending shares of them stayed within; None of none."""
+    total, counted = sum(buckets.values()), sorted(buckets.items())
+    found: list[float | None] = []
+    at, below = 0, 0  # the bucket that is looked at, and what lies before it
+    for share in shares:
+        wanted = share * total
+        while at < len(counted) and wanted > below + counted[at][1]:
+            below += counted[at][1]
+            at += 1
+        if at == len(counted):
+            found.append(None)
+            continue
+        bucket, count = counted[at]
+        inside = (wanted - below) / count  # as if those of one bucket lay evenly in it
+        # No better known than to two digits.
+        found.append(0.0 if not bucket else float(f"{BOUNDS_S[bucket - 1] * 2 ** (inside / 2):.2g}"))
+    return found
+
+
 def quantile_s(buckets: dict[int, int], share: float) -> float | None:
     """The time that this share of them stayed within; None of none."""
-    left = share * sum(buckets.values())
-    for bucket in sorted(buckets):
-        if left <= buckets[bucket]:
-            inside = left / buckets[bucket]  # as if those of one bucket lay evenly in it
-            return 0.0 if not bucket else float(f"{BOUNDS_S[bucket - 1] * 2 ** (inside / 2):.2g}")  # no better known
-        left -= buckets[bucket]
-    return None
+    return quantiles_s(buckets, [share])[0]

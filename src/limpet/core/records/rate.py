@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from limpet.core.jobs.minute import Tally, quantile_s
+from limpet.core.jobs.minute import Tally, quantiles_s
 from limpet.core.records.record import Record
 
 RATED: Final = ("succeeded", "retried", "dead", "cancelled")  # the outcomes that rates are made of
-QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+SHARES: Final = (0.5, 0.95, 0.99)
+RUNS: Final = ("run_p50_s", "run_p95_s", "run_p99_s")  # the fields of their times
+WAITS: Final = ("wait_p50_s", "wait_p95_s", "wait_p99_s")
 
 
 class RateRecord(Record, frozen=True, kw_only=True):
@@ -37,8 +39,8 @@ def rates_of(whole: Tally, rates: Mapping[str, float]) -> dict[str, Any]:
         "failed": round(failed, 1),
         "failed_share": round(failed / tried, 4) if tried else None,
         "ended": whole.ended,
-        **{f"run_{name}_s": quantile_s(whole.runs, share) for name, share in QUANTILES.items()},
-        **{f"wait_{name}_s": quantile_s(whole.waits, share) for name, share in QUANTILES.items()},
+        **dict(zip(RUNS, quantiles_s(whole.runs, SHARES), strict=True)),
+        **dict(zip(WAITS, quantiles_s(whole.waits, SHARES), strict=True)),
     }
 
 

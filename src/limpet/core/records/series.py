@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from limpet.core.jobs.minute import Tally, quantile_s, summed
+from limpet.core.jobs.minute import Tally, quantiles_s, summed
 from limpet.core.jobs.rollup import DEPTHS, Depth
-from limpet.core.records.rate import QUANTILES, RateRecord, rate_over
+from limpet.core.records.rate import RUNS, SHARES, WAITS, RateRecord, rate_over
 from limpet.core.records.record import Record
 
 By = Literal["queue", "task"]
@@ -67,14 +67,15 @@ class LineRecord(Record, frozen=True, kw_only=True):
             task=task,
             whole=rate_over(whole, minutes),
             ended={outcome: [point.ended.get(outcome, 0) for point in points] for outcome in whole.ended},
-            **{f"run_{name}_s": _quantiles((point.runs for point in points), q) for name, q in QUANTILES.items()},
-            **{f"wait_{name}_s": _quantiles((point.waits for point in points), q) for name, q in QUANTILES.items()},
+            **dict(zip(RUNS, _times([point.runs for point in points]), strict=True)),
+            **dict(zip(WAITS, _times([point.waits for point in points]), strict=True)),
             depth=None if depths is None else DepthRecord.of(depths),
         )
 
 
-def _quantiles(points: Iterable[dict[int, int]], share: float) -> list[float | None]:
-    return [quantile_s(buckets, share) for buckets in points]
+def _times(points: Sequence[dict[int, int]]) -> list[list[float | None]]:
+    """A list for each share, with one time for each point."""
+    return [list(line) for line in zip(*(quantiles_s(buckets, SHARES) for buckets in points), strict=True)]
 
 
 class SeriesRecord(Record, frozen=True, kw_only=True):
