@@ -70,7 +70,8 @@ def main() -> None:
         "spans": Case(traced=True),
         "metrics and spans": Case(metrics=True, traced=True),
     }
-    for engine in asked.engine or ("sqlite",):
+    engines: tuple[Engine, ...] = tuple(asked.engine or ("sqlite",))
+    for engine in engines:
         rounds = []
         for _ in range(asked.rounds):
             empty = {name: cpu_s(engine, case, 0) for name, case in cases.items()}
