@@ -148,3 +148,17 @@ def test_an_unknown_key_of_a_type_is_an_error_of_every_command(cli: Cli, tmp_pat
     ran = cli("jobs", code=2)
     assert "unknown key 'quue'" in ran.err
     assert "did you mean 'queue'" in ran.err
+
+
+async def pushed_back(store: Store) -> None:
+    await put(store, job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
+    (held,) = await Agents(store).claim("a1", ANY)
+    await Agents(store).fail(held.id, held.token, "429", kind="rate-limited", retry_after_ms=3_600_000)
+
+
+def test_a_claim_that_finds_nothing_says_that_a_limit_is_held(cli: Cli) -> None:
+    cli.seed(pushed_back)
+    told = cli("agent", "claim", "--agent", "a2", code=8).err
+    assert "nothing to claim; slow down, the provider holds back: openai for" in told
+    shape = cli("agent", "claim", "--agent", "a2", "--json", code=8).json
+    assert [one["limit"] for one in shape["held_limits"]] == ["openai"]

@@ -17,6 +17,7 @@ from limpet.ops import Agents, Operator
 from limpet.ops.folder_export import FolderWatch, export_folder
 from limpet.ops.folder_import import import_folder
 from limpet.ops.names import UnknownName
+from limpet.ops.redaction import Redactions
 from limpet.records import FolderExport
 from limpet.stores.base import Store
 from tests.contract.harnesses import HARNESSES, SHARED
@@ -166,6 +167,13 @@ async def test_files_are_written_only_when_they_change_and_keep_their_form(store
     assert (await export_folder(operator, place)).written == ("pending",)
     assert len(json.loads((place / "pending.json").read_text())) == 2
     assert [path.name for path in place.iterdir() if path.name.startswith(".")] == []
+
+
+async def test_a_folder_shows_no_hidden_value(store: Store, tmp_path: Path) -> None:
+    await Redactions(store, "ada").add("password")
+    await put(store, job("eng", args={"password": "hunter2"}))
+    await export_folder(Operator(store, "ada"), tmp_path / "queue")
+    assert "hunter2" not in (tmp_path / "queue" / "pending.json").read_text()
 
 
 async def test_finished_files_hold_the_newest(store: Store, tmp_path: Path) -> None:

@@ -88,8 +88,6 @@ def _show(terminal: Terminal, shape: dict[str, Any]) -> None:
         terminal.text(f"  the result must fit {json(shape['result_contract'])}")
     if "checkpoint" in shape:
         terminal.text(f"  checkpoint {json(shape['checkpoint'])}")
-    for one in shape.get("held_limits", ()):
-        terminal.text(f"  slow down: the provider holds back {one['limit']} until {one['until']}")
     for note in shape["notes"]:
         terminal.text(f"  {note['kind']} {note['name']} {json(note['body'])}")
     for before in shape["failed_before"]:

@@ -49,8 +49,6 @@ def claim_text(record: ClaimRecord) -> str:
         f"id {record.id} token {record.token} attempt {record.attempt}/{record.attempts} lease until {shape['until']}"
     )
     parts = [head, f"type {one_line(record.task)}"]
-    if record.held_limits:
-        parts.append(f"slow down, the provider holds back: {', '.join(one.limit for one in record.held_limits)}")
     if record.description:
         parts.append(f"do: {clean(record.description)}")
     if record.result_contract:

@@ -257,14 +257,13 @@ class Agents:
 
     async def _records(self, jobs: Sequence[Claimed], until_ms: int) -> list[ClaimRecord]:
         attempts = await asyncio.gather(*(attempts_of(self.store, job.id) for job in jobs))
-        now_ms, until = self._now_ms(), moment(until_ms)
+        until = moment(until_ms)
         return [
             ClaimRecord.of(
                 job,
                 before,
                 until=until,
                 type=await self._types.of(job.lane.task),
-                held=await held_limits(self.store, now_ms, job.lane),
             )
             for job, before in zip(jobs, attempts, strict=True)
         ]

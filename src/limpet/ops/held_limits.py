@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from limpet.core.gate import FOREVER_MS
 from limpet.core.jobs.job import Lane
@@ -11,11 +12,11 @@ from limpet.core.records.record import moment
 from limpet.core.text.duration import text_of_ms
 from limpet.stores.base import Store
 
-MOST = 5  # that one answer names
+MOST: Final = 5  # that one answer names
 
 
 async def held_limits(store: Store, now_ms: int, lane: Lane | None = None) -> tuple[HeldLimit, ...]:
-    """The limits that are held now: those of jobs like these, or the first of all."""
+    """The limits that are held now: those of jobs like this one, or the first of all."""
     if lane is None:
         found = await store.gates("limit:")
     else:

@@ -15,7 +15,6 @@ from limpet.core.jobs.lease import Claimed
 from limpet.core.jobs.meta import asked_meta
 from limpet.core.jobs.view import AttemptView
 from limpet.core.records.job import NoteRecord, note_record
-from limpet.core.records.lease import HeldLimit
 from limpet.core.records.record import Record, content, seconds
 from limpet.core.tasks.agent_type import AgentType
 
@@ -27,7 +26,6 @@ _LEFT_OUT: Final = (
     "checkpoint",
     "description",
     "result_contract",
-    "held_limits",
 )  # of the JSON, where there is none
 
 
@@ -53,7 +51,6 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
     timeout_s: float | None  # a job that runs for longer is taken back, heartbeats or not
     description: str | None = None  # of its type: what is to be done
     result_contract: dict[str, Any] | None = None  # JSON Schema that a result must keep
-    held_limits: tuple[HeldLimit, ...] | None = None  # of the job, that a provider holds back: use them less
     meta: dict[str, Any] | None = None
     args: Any  # with what the parents left where they refer to it
     args_error: str | None = None  # why that cannot be
@@ -70,7 +67,6 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
         *,
         until: datetime,
         type: AgentType | None = None,
-        held: tuple[HeldLimit, ...] = (),
     ) -> ClaimRecord:
         """The public face of a claim."""
         args, args_error = _arguments(claimed)
@@ -84,7 +80,6 @@ class ClaimRecord(Record, frozen=True, kw_only=True):
             attempts=claimed.policy.attempts,
             until=until,
             timeout_s=seconds(claimed.policy.timeout_ms),
-            held_limits=held or None,
             description=None if type is None else type.table.description or None,
             result_contract=type.table.result if type is not None and isinstance(type.table.result, dict) else None,
             meta=asked_meta(claimed.meta) or None,
