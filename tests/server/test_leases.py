@@ -71,7 +71,7 @@ async def test_a_job_from_claim_to_end(everywhere: Store) -> None:
         assert (await say(client, held, "checkpoint", value={"page": 3})).status == 200
         assert (await say(client, held, "progress", done=3, total=10, message="page 3")).status == 200
         assert (await client.get(f"/api/v1/jobs/{held['id']}")).json["progress"]["message"] == "page 3"
-        failed = await say(client, held, "fail", message="no", type="Timeout", traceback="at 3", retry_after=0)
+        failed = await say(client, held, "fail", message="no", type="Timeout", traceback="at 3", retry_after=60)
         assert failed.json["state"] == "scheduled"
         await Operator(store, "ada").retry([held["id"]])
         (again,) = await claim(client)
