@@ -18,7 +18,7 @@ ONCE ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # check before tests, one message at a time
-.PHONY: help demo quick test check check-web tests matrix prove bench bench-peers web format constraints clean
+.PHONY: shots help demo quick test check check-web tests matrix prove bench bench-peers web format constraints clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
@@ -185,6 +185,9 @@ src/limpet/server/assets/index.html: $(READY) tools/web.py web/package-lock.json
 .venv/chromium/.ready: $(READY) tools/chromium.py tools/debian.py
 	@$(BIN)/python tools/chromium.py
 	@mkdir -p $(@D) && touch $@
+
+shots: $(READY) .venv/chromium/.ready src/limpet/server/assets/index.html ## a picture of every page in both themes, in docs/pictures
+	@$(BIN)/python tools/shots.py
 
 # Node, where the machine has none: the page's checks and its libraries need it.
 .venv/node/.ready: $(READY) pyproject.toml

@@ -40,7 +40,7 @@ const SAID = {
   breaker: (each) => ({
     state: each.state,
     text: html`Breaker <b class="mono said">${each.breaker}</b> is
-      ${each.state}${each.by_hand ? ", by hand" : ""}${each.open_until ? html`: a probe goes <${Ago} iso=${each.open_until} />` : each.state === "open" ? " until it is reset" : ""}`,
+      ${each.state}${each.by_hand ? ", by hand" : ""}${each.state === "half-open" ? ": the next job that is claimed is its probe" : each.open_until ? html`: a probe goes <${Ago} iso=${each.open_until} />` : each.state === "open" ? " until it is reset" : ""}`,
     label: "Open breaker",
     href: at("limits", each.breaker),
   }),

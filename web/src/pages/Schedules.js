@@ -159,8 +159,8 @@ function Detail({ schedule }) {
           <h3>Last ticks</h3>
           <ul class="nextfive">
             ${ticks.length === 0 && html`<li class="dim">None has fired yet.</li>`}${ticks
-              .slice(-8)
-              .reverse()
+              .toSorted((/** @type {any} */ a, /** @type {any} */ b) => earlier(b.at, a.at))
+              .slice(0, 8)
               .map(
                 (/** @type {any} */ each) =>
                   html`<li>
