@@ -49,7 +49,6 @@ FOLDERS: Final = {
 # A concern that an engine has no file for, and why.
 LACKS: Final = {
     ("sqlite", "turns"): "core.limits.fair is Python: choose and take call it",
-    ("redis", "hand_off"): "a lone job wakes a worker, which claims it",
     ("postgres", "hand_off"): "a lone job wakes a worker, which claims it",
 }
 

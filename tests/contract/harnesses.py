@@ -164,4 +164,4 @@ HARNESSES: dict[str, Callable[[Path], Harness]] = {
     "postgres": PostgresSchema,
 }
 SHARED = ("sqlite-file", "redis", "postgres")  # those that other processes can open
-HANDING = ("sqlite-file", "sqlite-memory")  # those that hand off (`Features.hands_off`)
+HANDING = ("sqlite-file", "sqlite-memory", "redis")  # those that hand off (`Features.hands_off`)

@@ -28,6 +28,7 @@ class Story:
     """The ids are chosen before the first call, as clients do, so that a repeated enqueue is the same jobs."""
 
     ENDS: ClassVar[dict[str, State | None]] = {
+        "first": None,  # of the lane of a lone job; succeeds and is pruned
         "lone": None,  # is handed to a worker that sleeps, where the engine does so; succeeds and is pruned
         "plain": None,  # succeeds and is pruned
         "retried": State.succeeded,
@@ -67,6 +68,8 @@ class Story:
     async def tell(self) -> None:
         """The whole story; the connection may be lost at any call."""
         self.hand.serves, self.hand.takes = Serves(tasks=("lone",)), Takes(1, 1)
+        await self._first(self.bench)
+        await self._succeed(await self.hand.take())
         assert await self.hand.claim() == []
         await self.produce(self.bench)
         await self._work()
@@ -83,8 +86,12 @@ class Story:
         options.setdefault("task", name)
         return make_job(self.ids[name], options)
 
+    async def _first(self, bench: Bench) -> None:
+        await bench.put(self._job("first", task="lone"))
+
     async def produce(self, bench: Bench) -> None:
         """Calls that may be repeated by a caller that got no answer."""
+        await self._first(bench)
         await bench.put(self._job("lone"))
         await bench.store.put_control(HOOK.control())
         await bench.put(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Waiter:
         self.at_s = time.monotonic()  # when it was last used
         self.expected = True
         self.kinds: set[bytes] = set()
-        self.jobs: list[Handed] = []
+        self.jobs: list[Any] = []  # as they came: see `Waiters.hand`
         self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
 
@@ -68,7 +68,7 @@ class Waiters:
             self._begin()
         return self._mailbox
 
-    def deliver(self, kind: bytes, name: bytes, job: Handed | None = None) -> bool:
+    def deliver(self, kind: bytes, name: bytes, job: object = None) -> bool:
         """Note a wake-up and wake its sleeper, in any loop; False when it is not expected any more."""
         with self._lock:
             waiter = self._waiters.get(name)
@@ -81,19 +81,16 @@ class Waiters:
         _rouse_all(sleepers)
         return True
 
-    def hand(self, message: bytes) -> bool:
+    def hand(self, session: str, job: object) -> bool:
         """Keep a job for the session that it was handed to, and wake that; False when it has left."""
-        handed = decode_handed(message)
-        return self.deliver(HANDED, handed.session.encode(), handed)
+        return self.deliver(HANDED, session.encode(), job)
 
-    def wake_of(self, name: bytes, kinds: set[bytes]) -> Wake:
-        """The record of what a session was told, with the jobs that came for it."""
-        if HANDED not in kinds:
-            return wake_of(kinds)
+    def take(self, name: bytes) -> list[Any]:
+        """The jobs that came for a session, as they were kept."""
         with self._lock:
             waiter = self._waiter(name)
-            jobs, waiter.jobs = tuple(waiter.jobs), []
-        return wake_of(kinds, jobs)
+            jobs, waiter.jobs = waiter.jobs, []
+        return jobs
 
     def rouse(self) -> None:
         """Wake every sleeper, as if all had happened: something may have been missed."""

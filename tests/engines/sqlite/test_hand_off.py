@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from limpet.core.gate import GateRule
 from limpet.core.jobs.lease import Takes
 from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore
@@ -147,3 +148,15 @@ async def test_a_message_that_cannot_be_read_is_dropped(bench: Bench) -> None:
     out.close()
     await bench.add()
     assert len(await hand.handed()) == 1
+
+
+async def test_what_a_gate_holds_back_does_not_matter_until_it_opens(bench: Bench) -> None:
+    await bench.declare(GateRule("limit:x", interval_us=10_000_000))
+    await bench.add_many(3, task="limited", limits=("x",))
+    hand = bench.hand(takes=TEN)
+    assert len(await hand.claim(10)) == 1
+    assert await hand.claim(10) == []
+    assert await bench.state(await bench.add()) is State.running
+    await hand.succeed((await hand.handed())[0].job)
+    bench.clock.advance(10_000)
+    assert await bench.state(await bench.add()) is State.ready

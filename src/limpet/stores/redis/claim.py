@@ -46,6 +46,8 @@ async def claim(
         request.claimer,
         mailbox,
         _packed(request.options),
+        request.takes.ordinary,
+        request.takes.urgent,
     )
     answer: list[Any] = await client.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer

@@ -119,6 +119,9 @@ ERASED: Final = Bytes({"id": "c16", "state": "B"})
 COUNTED: Final = Bytes({"lane": "c8", "state": "B", "cause": ""})  # where a repair has counted a job
 CONTROL: Final = Bytes({"version": "I8", "value": ""})
 GROUP: Final = Bytes({"kind": "c1", "token": "c7", "count": "H"})  # equal transitions of one settle call
+SENT: Final = Bytes(  # a job that was handed off, in a mailbox: the length is that of the session's name
+    {"token": "I7", "number": "I7", "claimed": "I6", "awake": "B", "id": "c16", "length": "H", "rest": ""}
+)
 PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that says how long it is
 
 # -- arrays
@@ -129,7 +132,7 @@ DEFINITION: Final = Row(
     ("queue", "task", "priority", "tenant", "needs", "limits", "keys", "breaker", "scope", "breaker_key")
 )  # of a lane
 SERVES: Final = Row(("queues", "tasks", "capabilities"))
-LEASE: Final = Row(("session", "left"))
+LEASE: Final = Row(("session", "left", "handed"))  # the last only of a job that was handed off: its number
 CHARGE: Final = Row(("gate", "slot", "cost", "probe", "own"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
 WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
@@ -182,6 +185,7 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "COUNTED": COUNTED,
     "CONTROL": CONTROL,
     "GROUP": GROUP,
+    "SENT": SENT,
     "PIECE": PIECE,
     "PACKED": PACKED,
     "CLASS": CLASS,
@@ -238,4 +242,5 @@ VALUES: Final[dict[str, int | str]] = {
     "TELL_URGENT": waiters.URGENT.decode(),
     "TELL_CANCEL": waiters.CANCEL.decode(),
     "TELL_FINISHED": waiters.FINISHED.decode(),
+    "TELL_HANDED": waiters.HANDED.decode(),
 }

@@ -166,7 +166,8 @@ class K:
     session = Key(
         "s:",
         "hash",
-        "sig, serves, info, started, opened, beat, deadline, mailbox, idle, asked, slots",
+        "sig, serves, info, started, opened, beat, deadline, mailbox, idle, asked, slots, takes, takes_urgent, "
+        "slept (the newest token then), handed (the number of the last job)",
         "leave, sweep",
         per="session",
     )
@@ -188,7 +189,13 @@ class K:
         "idle:", "sorted set", "session that sleeps, by 0 (it has a free slot) or 1", "wake-up, claim", per="signature"
     )
     sleeps_until = Key("nx", "hash", "session → instant until which it sleeps", "with the session, or its next sleep")
-    mailbox = Key("mb:", "list", "message: w, u, c or f, and a name", "its event loop, or after 60 s", per="address")
+    mailbox = Key(
+        "mb:",
+        "list",
+        "message: w, u, c or f, and a name; or h and SENT",
+        "its event loop, or after 60 s",
+        per="address",
+    )
 
     # -- Repair
     recount = Key("rp", "hash", "COUNTED → jobs", "the count ends")

@@ -47,9 +47,9 @@ async def beat(client: Client, key: bytes, beat: Beat, mailbox: str, now_ms: int
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)
-    fresh, store, newest, listened, *wanted = await client.script("beat", script("sessions_beat"), key, args)
+    fresh, store, newest, listened, handed, *wanted = await client.script("beat", script("sessions_beat"), key, args)
     cancels = tuple((id, int(token)) for id, token in zip(wanted[::2], wanted[1::2], strict=True))
-    return Pulse(bool(fresh), cancels, store.decode(), int(newest), bool(listened))
+    return Pulse(bool(fresh), cancels, store.decode(), int(newest), bool(listened), int(handed))
 
 
 async def now(client: Client, key: bytes) -> int:
@@ -65,7 +65,7 @@ async def leave(client: Client, key: bytes, session: str, now_ms: int | None) ->
 async def held(client: Client, key: bytes, session: str) -> list[Held]:
     """What a session holds."""
     answer: list[Any] = await client.script("held", script("sessions_held"), key, ("", session))
-    return [Held(id, int(token), lost) for id, token, lost in _rows(answer, 3)]
+    return [Held(id, int(token), lost, int(handed)) for id, token, lost, handed in _rows(answer, 4)]
 
 
 async def expire(client: Client, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:

@@ -9,7 +9,7 @@ from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import StoreFull
 from limpet.core.gate import Gate, GateChange, GateRule, WorstFirst
 from limpet.core.jobs.job import Enqueued, Job
-from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Handed, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
@@ -35,6 +35,7 @@ from limpet.stores.redis import (
     enqueue,
     find,
     gates,
+    hand_off,
     operate,
     repair,
     sessions,
@@ -62,6 +63,7 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
             transactional=False,
             batch=128,  # a millisecond of the server, which every other call waits for
             settles_by_lease=True,
+            hands_off=True,
             notes=(
                 "durable as its AOF is: a crash of the server loses nothing with appendfsync always, 2 s with everysec",
                 f"keeps the last {url.keep:,} succeeded and cancelled jobs of each queue; dead ones all",
@@ -155,6 +157,9 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         self._receivers.here().listen()
         return await super().wait(session, timeout_ms)
+
+    async def _handed(self, records: list[hand_off.Sent]) -> tuple[Handed, ...]:
+        return await hand_off.read(self._client, self._definitions, records)
 
     # -- people and handles
 

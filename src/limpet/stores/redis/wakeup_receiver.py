@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from typing import Any, Final
 
 from limpet.stores.redis import trouble
 from limpet.stores.redis.connection import Connection, Refusal
+from limpet.stores.redis.hand_off import sent_of
 from limpet.stores.redis.keys import K, meta_key
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl
 from limpet.stores.server.trouble import Lost
 from limpet.stores.server.wakeup_receiver import Receiver
-from limpet.stores.waiters import Waiters
+from limpet.stores.waiters import HANDED, Waiters
 
 WAIT_S: Final = 5  # how long the server waits for a message: its answer shows that it lives
 GUARD: Final = 2  # after this many silent waits it is frozen or out of reach
@@ -68,7 +70,12 @@ class WakeupReceiver(Receiver[Connection]):
             self._deliver(message)
 
     def _deliver(self, message: bytes) -> None:
-        self._waiters.deliver(message[:1], message[1:])
+        if message[:1] != HANDED:
+            self._waiters.deliver(message[:1], message[1:])
+            return
+        with suppress(UnicodeDecodeError):  # spoilt: the next beat tells that it is missing
+            sent = sent_of(message[1:])
+            self._waiters.hand(sent.session, sent)
 
     def _answer(self, answered: asyncio.Future[Any]) -> list[bytes] | None:
         """The messages; trouble ends the connection."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from limpet.core.endings.transition import Bury
 from limpet.core.jobs.job import Lane, Policy
-from limpet.core.jobs.lease import ClaimRequest, Wake
+from limpet.core.jobs.lease import ClaimRequest, Handed, Wake
 from limpet.core.jobs.view import Control
 from limpet.core.settings import namespace_of
 from limpet.stores.base import Features, Hear, Store
 from limpet.stores.offers import Offers
 from limpet.stores.server.client import Held, PerLoop
-from limpet.stores.waiters import Waiters, Watches, wake_of
+from limpet.stores.waiters import HANDED, Waiters, Watches, wake_of
 
 C = TypeVar("C", bound=Held)
 R = TypeVar("R", bound=Held)
@@ -68,7 +68,13 @@ class ServerStore(Watches, Generic[C, R]):
         raise NotImplementedError
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
+        name = session.encode()
+        kinds = await self._waiters.sleep(name, timeout_ms / 1000)
+        return wake_of(kinds, await self._handed(self._waiters.take(name)) if HANDED in kinds else ())
+
+    async def _handed(self, records: list[Any]) -> tuple[Handed, ...]:
+        """The jobs of wake-ups, as an engine that hands off sends them."""
+        raise NotImplementedError
 
 
 async def bury(store: Store, request: ClaimRequest, unreadable: Sequence[Bury], now_ms: int | None) -> None:

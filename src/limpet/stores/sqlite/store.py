@@ -61,7 +61,7 @@ from limpet.stores.sqlite.repair import AT_ONCE, STAGES, Stage
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Statements, Tx
 from limpet.stores.sqlite.writer import Process
-from limpet.stores.waiters import Waiters, Watches, decode_handed
+from limpet.stores.waiters import HANDED, Waiters, Watches, decode_handed, wake_of
 
 T = TypeVar("T")
 
@@ -300,11 +300,11 @@ class SqliteStore(Watches):
         process = self.process
         name = session.encode()
         if process.sentry is None:
-            return process.receiver.wake_of(name, await process.receiver.sleep(name, timeout_ms / 1000))
+            return _wake(process, name, await process.receiver.sleep(name, timeout_ms / 1000))
         for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
             kinds = await process.receiver.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
             if kinds:
-                return process.receiver.wake_of(name, kinds)
+                return _wake(process, name, kinds)
             if process.sentry.changed(session):
                 return Wake(work=True)
         return Wake()
@@ -411,6 +411,10 @@ class SqliteStore(Watches):
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
+
+
+def _wake(process: Process, name: bytes, kinds: set[bytes]) -> Wake:
+    return wake_of(kinds, tuple(process.receiver.take(name)) if HANDED in kinds else ())
 
 
 def _enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:

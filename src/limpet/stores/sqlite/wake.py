@@ -16,7 +16,7 @@ import msgspec
 
 from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.stores.sqlite.tx import Tx
-from limpet.stores.waiters import HANDED, Waiters
+from limpet.stores.waiters import HANDED, Waiters, decode_handed
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 DESCRIPTORS = "/proc/self/fd"
@@ -89,7 +89,8 @@ class WakeupReceiver(Waiters):
             self.deliver(kind, said)
             return True
         try:
-            return self.hand(said)
+            handed = decode_handed(said)
+            return self.hand(handed.session, handed)
         except msgspec.DecodeError:
             return False  # of another release: the next beat tells that it is missing
 

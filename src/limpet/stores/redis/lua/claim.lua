@@ -3,7 +3,7 @@
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: meta, and those of its modules.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · mailbox · options (msgpack map:
---   core.jobs.lease.ClaimOptions)
+--   core.jobs.lease.ClaimOptions) · jobs that it takes with wake-ups while it sleeps · the same, urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
 --   is their number alone, and they are read after it, a part at a time.
@@ -110,7 +110,8 @@ local function sleep(idle, asked, instant)
   if idle and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox, "takes", ARGV[11],
+    "takes_urgent", ARGV[12], "slept", base.text(tx.meta("token") or 0))
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
     call("HSET", K.sleeps_until, session, base.text(instant))
@@ -171,5 +172,13 @@ tx.insist()
 sessions_signature.meet(sig, serves)
 if known_mailbox ~= mailbox then
   call("HSET", K.session .. session, "mailbox", mailbox)
+end
+if limit == 0 then -- it asks for nothing, and sleeps no more
+  if idle then
+    call("ZREM", K.sleepers .. asked, session)
+    call("HDEL", K.session .. session, "idle")
+  end
+  tx.finish()
+  return answer(nil, false, {})
 end
 return claim(idle, asked)

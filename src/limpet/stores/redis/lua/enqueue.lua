@@ -8,6 +8,7 @@
 --   is a flat list of index, id for jobs that another one stands for; last comes the store's own name. {"draining", index, gate},
 --   {"parent", index, id} or {"full", msgpack map of what enqueue_depth.full says}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
+-- Fast path: hand_off
 -- Fast path: enqueue_fast
 -- Uses: base record gates_period gates_math turns_fair gates_change sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due unique find_ledger find_flows prune effect_ending graph hooks notes enqueue_store enqueue_depth enqueue
 local refused = tx.begin()

@@ -3,7 +3,7 @@
 -- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info mailbox
 --       the call's own name, kind and name of the control that says until when there is a reader, then id token kind name body of each note
 -- Answer: fresh(1|0; a repeated call that opened the session did open it), the store's own name, the newest token that it gave out,
---       1 when live events have a reader, then id and token of each running job that someone wants cancelled.
+--       1 when live events have a reader, the number of the last job that was handed to the session, then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
 -- Uses: base record gates_period gates_math sessions_signature wake tx gates gates_events turns lanes gates_wait lanes_due settle sessions
 
@@ -17,10 +17,12 @@ local key, deadline = K.session .. session, base.text(tx.now + tonumber(ttl))
 
 tx.insist()
 -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
-local started, opened_by = unpack(call("HMGET", key, "started", "opened"))
+local started, opened_by, handed = unpack(call("HMGET", key, "started", "opened", "handed"))
 local fresh = not started or opened_by == name
 if not started then
-  call("HSET", key, "started", base.text(tx.now), "opened", name)
+  -- Its numbers begin above those of a session with its name that was lost: a late message is known as such.
+  handed = base.text(tx.meta("token") or 0)
+  call("HSET", key, "started", base.text(tx.now), "opened", name, "handed", handed)
 end
 call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(tx.now), "deadline", deadline)
 if mailbox ~= "" then
@@ -51,7 +53,7 @@ local function is_listened()
   return found and tonumber(sub(found, CONTROL.value)) > tx.now
 end
 
-local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0), is_listened() and 1 or 0 }
+local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0), is_listened() and 1 or 0, handed or "0" }
 if not fresh then
   add_unwanted(answer)
 end

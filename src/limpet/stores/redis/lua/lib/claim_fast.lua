@@ -90,11 +90,12 @@ end
 -- -- writing
 
 -- Nothing was found: the session sleeps until work of what it asked for comes, or until `timer`.
-local function sleep(session, sig, slots, mailbox, timer, asked)
+local function sleep(session, sig, slots, mailbox, timer, asked, token)
   if asked and asked ~= sig then
     call("ZREM", K.sleepers .. asked, session)
   end
-  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox)
+  call("HSET", K.session .. session, "idle", "1", "asked", sig, "slots", slots, "mailbox", mailbox, "takes", ARGV[11],
+    "takes_urgent", ARGV[12], "slept", token or 0)
   call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if timer then
     call("HSET", K.sleeps_until, session, timer)
@@ -206,7 +207,7 @@ local function short()
   if entry == false then
     call("ZREM", K.timers, "") -- see tx.insist
     if takes_all then
-      sleep(session, sig, slots, mailbox, timer, idle and asked)
+      sleep(session, sig, slots, mailbox, timer, idle and asked, token)
     elseif known_mailbox ~= mailbox then
       call("HSET", K.session .. session, "mailbox", mailbox)
     end
