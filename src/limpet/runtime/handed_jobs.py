@@ -48,7 +48,8 @@ class HandedJobs:
     def __init__(self, plan: WorkerPlan, keeper: Keeper, settle_queue: SettleQueue) -> None:
         self._store = plan.store
         self._session = plan.session
-        self._late_ms = plan.settings.ttl_ms * 2 // 3
+        self._kept_ms = plan.settings.ttl_ms * 2 // 3  # so long after a beat the lease is certain
+        self._late_at_s = 0.0  # by the loop's clock: then it may be lost
         self._keeper = keeper
         self._settle_queue = settle_queue
         self._up_to = 0  # what has this number or a smaller one has come, or is not waited for any more
@@ -58,7 +59,7 @@ class HandedJobs:
 
     def arrived(self, jobs: Sequence[Handed]) -> list[Handed]:
         """Those of a wake-up that may start: not such as come late, and none once this worker ends."""
-        if kept_ms() - self._keeper.sent_ms > self._late_ms:
+        if asyncio.get_running_loop().time() > self._late_at_s:
             return []  # the lease may be lost: the next beat says what is still held here
         fresh = [handed for handed in jobs if not self._has_come(handed.number)]
         for handed in fresh:
@@ -73,6 +74,8 @@ class HandedJobs:
 
     def heard(self, pulse: Pulse) -> None:
         """A beat has said how many jobs were handed to this session."""
+        left_ms = self._keeper.sent_ms + self._kept_ms - kept_ms()  # the answer may have waited for the loop
+        self._late_at_s = asyncio.get_running_loop().time() + left_ms / 1000
         if pulse.fresh:
             self._skip_to(pulse.handed)
         elif pulse.handed > self._up_to and (self._looking is None or self._looking.done()):

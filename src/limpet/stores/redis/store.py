@@ -35,7 +35,6 @@ from limpet.stores.redis import (
     enqueue,
     find,
     gates,
-    hand_off,
     operate,
     repair,
     sessions,
@@ -46,8 +45,9 @@ from limpet.stores.redis import (
 from limpet.stores.redis.client import Client
 from limpet.stores.redis.definition_cache import DefinitionCache
 from limpet.stores.redis.keys import meta_key
+from limpet.stores.redis.record import claimed_of, named_in
 from limpet.stores.redis.url import RedisUrl
-from limpet.stores.redis.wakeup_receiver import WakeupReceiver
+from limpet.stores.redis.wakeup_receiver import Sent, WakeupReceiver
 from limpet.stores.server.store import ServerStore, bury
 
 
@@ -158,8 +158,13 @@ class RedisStore(ServerStore[Client, WakeupReceiver]):
         self._receivers.here().listen()
         return await super().wait(session, timeout_ms)
 
-    async def _handed(self, records: list[hand_off.Sent]) -> tuple[Handed, ...]:
-        return await hand_off.read(self._client, self._definitions, records)
+    async def _handed(self, records: list[Sent]) -> tuple[Handed, ...]:
+        """The jobs; one that cannot be read is left out, and found by the next beat."""
+        named = named_in(each.record for each in records)
+        known = await self._definitions.fetch_missing(self._client, *named, verb="wait")
+        jobs = [claimed_of(each.id, each.record, each.token, each.claimed_at_ms, *known) for each in records]
+        both = zip(records, jobs, strict=True)
+        return tuple(Handed(sent.session, sent.number, job, sent.awake) for sent, job in both if job is not None)
 
     # -- people and handles
 

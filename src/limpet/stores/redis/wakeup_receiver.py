@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import suppress
 from typing import Any, Final
+
+from msgspec import Struct
 
 from limpet.stores.redis import trouble
 from limpet.stores.redis.connection import Connection, Refusal
-from limpet.stores.redis.hand_off import sent_of
+from limpet.stores.redis.fields import SENT
 from limpet.stores.redis.keys import K, meta_key
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl
@@ -26,9 +27,32 @@ from limpet.stores.waiters import HANDED, Waiters
 
 WAIT_S: Final = 5  # how long the server waits for a message: its answer shows that it lives
 GUARD: Final = 2  # after this many silent waits it is frozen or out of reach
+SENT_BYTES: Final = SENT.size
 MESSAGES: Final = 100  # fetched at once
 
 logger = logging.getLogger("limpet.stores.redis")
+
+
+class Sent(Struct, frozen=True):
+    """A job that a script has claimed for a session that slept."""
+
+    session: str
+    number: int
+    token: int
+    claimed_at_ms: int
+    awake: bool
+    id: bytes
+    record: bytes
+
+
+_read = SENT.reader("token", "number", "claimed", "awake", "id", "length").unpack_from
+
+
+def _sent_of(message: bytes) -> Sent:
+    t1, t2, t3, n1, n2, n3, at, at_low, awake, id, length = _read(message)
+    name = message[SENT_BYTES : SENT_BYTES + length].decode()
+    token, number = t1 << 48 | t2 << 32 | t3, n1 << 48 | n2 << 32 | n3
+    return Sent(name, number, token, at << 32 | at_low, bool(awake), id, message[SENT_BYTES + length :])
 
 
 class WakeupReceiver(Receiver[Connection]):
@@ -73,9 +97,8 @@ class WakeupReceiver(Receiver[Connection]):
         if message[:1] != HANDED:
             self._waiters.deliver(message[:1], message[1:])
             return
-        with suppress(UnicodeDecodeError):  # spoilt: the next beat tells that it is missing
-            sent = sent_of(message[1:])
-            self._waiters.hand(sent.session, sent)
+        sent = _sent_of(message[1:])
+        self._waiters.hand(sent.session, sent)
 
     def _answer(self, answered: asyncio.Future[Any]) -> list[bytes] | None:
         """The messages; trouble ends the connection."""
