@@ -119,7 +119,7 @@ local function best(list, prio, now)
       and each.got < places and each.unended < MOST_UNENDED
     then
       each.slow = each.oldest ~= nil and now * 2048 - each.oldest > SLOW_TOKENS
-      each.mailbox, each.number, each.awake = mailbox, tonumber(handed) + 1, each.got + 1 >= tonumber(takes)
+      each.mailbox, each.number, each.awake = mailbox, tonumber(handed or 0) + 1, each.got + 1 >= tonumber(takes)
       if not found or (found.slow and not each.slow) or (found.slow == each.slow and each.unended < found.unended) then
         found = each
       end
@@ -138,7 +138,7 @@ local function write_ledger(seq, id)
 end
 
 -- Write the lease, and send the record.
-local function lease(to, id, record, token, now, shift)
+local function lease(to, id, stored, token, now, shift)
   local text, number = base.text(token), base.text(to.number)
   local hard = tonumber(string.match(ARGV[POLICY_LIMITS], " (.+)$"))
   call("HSET", K.running, id, struct.pack(HOLD.format, token, now))
@@ -154,7 +154,7 @@ local function lease(to, id, record, token, now, shift)
     call("HDEL", K.session .. to.name, "idle")
   end
   local said = struct.pack(SENT.format, token, to.number, now, to.awake and 1 or 0, id, #to.name)
-  call("RPUSH", K.mailbox .. to.mailbox, TELL_HANDED .. said .. to.name .. record)
+  call("RPUSH", K.mailbox .. to.mailbox, TELL_HANDED .. said .. to.name .. stored)
   call("PEXPIRE", K.mailbox .. to.mailbox, 60000)
 end
 
@@ -184,11 +184,11 @@ local function handed()
   end
   seq, token = tonumber(seq or 0) + 1, max(tonumber(token or 0) + 1, now * 2048)
   local now6 = base.b6(now)
-  local record = struct.pack(RECORD.version_to_held.format, 1, READY, run[RUN.flags], 0, 0, 0) .. base.b6(seq) .. now6 .. now6
+  local stored = struct.pack(RECORD.version_to_held.format, 1, READY, run[RUN.flags], 0, 0, 0) .. base.b6(seq) .. now6 .. now6
     .. lane .. policy .. "\0\0\0\0\0\0\0\0\0\0\0\0" .. ARGV[TAIL]
-  call("HSET", K.jobs, id, record)
+  call("HSET", K.jobs, id, stored)
   write_ledger(seq, id)
-  lease(to, id, record, token, now, tonumber(shift or 0))
+  lease(to, id, stored, token, now, tonumber(shift or 0))
   if call("HINCRBY", K.lane_jobs, lane, 1) <= 1 then
     call("ZREM", K.empty_lanes, lane)
   end
