@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from playwright.sync_api import Page, expect
 
@@ -83,6 +83,39 @@ def test_a_cause_is_assigned_resolved_and_replayed_by_an_operation(shop: Stage, 
     (operation,) = shop.read("/operations")["operations"]
     assert (operation["verb"], operation["per_second"], operation["stop_after"]) == ("retry", 5, 10)
     expect(page.locator(".opened-cause .pill")).to_have_text("regressed")  # they die again
+
+
+# On which page, the button, what the dialog is told, its own button, and what is said afterwards.
+ACTIONS: Final[tuple[tuple[str, str, dict[str, str], str, str], ...]] = (
+    ("queues", "Pause crm", {"Reason": "a test"}, "Pause it", "Queue crm is paused. 0 running jobs continue."),
+    ("queues", "Resume crm", {}, "Resume it", "Queue crm is resumed."),
+    ("tasks/crm.sync", "Pause…", {}, "Pause it", "Task crm.sync is paused."),
+    ("tasks/crm.sync", "Resume…", {}, "Resume it", "Task crm.sync is resumed."),
+    ("approvals", "Approve: Refund $19", {"Comment": "fine"}, "Approve it", "continues"),
+    ("schedules", "Run now… billing-close", {}, "Run it", "A run of billing-close is asked for."),
+    ("schedules", "Pause… billing-close", {}, "Pause it", "Schedule billing-close is paused."),
+    ("schedules", "Resume… billing-close", {}, "Resume it", "Schedule billing-close is resumed."),
+    ("limits", "Reset payments", {}, "Reset it", "Breaker payments is closed."),
+    ("limits", "Set limit:webhook slots", {"At once": "7"}, "Set it", "is set."),
+    ("limits", "Clear limit:webhook slots", {}, "Clear it", "is cleared."),
+    ("settings", "Make a token", {"Name": "page-test"}, "Make it", "Token page-test is made."),
+    ("settings", "Revoke page-test", {}, "Revoke it", "Token page-test is revoked."),
+)
+
+
+def test_every_page_does_what_its_buttons_say(shop: Stage, opened: Open) -> None:
+    page = opened(shop.url)
+    for path, button, told, do, answer in ACTIONS:
+        page.goto(f"{shop.url}/{path}")
+        page.get_by_role("button", name=button).first.click()
+        dialog = page.get_by_role("dialog")
+        for label, text in told.items():
+            dialog.get_by_label(label).fill(text)
+        dialog.get_by_role("button", name=do, exact=True).click()
+        expect(page.get_by_role("status")).to_contain_text(answer)
+        expect(dialog).to_have_count(0)
+    kinds = {line["kind"] for line in shop.read("/audit?limit=500")["audit"]}
+    assert {"queue.pause", "queue.resume", "schedule.run", "schedule.pause"} <= kinds
 
 
 def test_keys_lead_everywhere(shop: Stage, opened: Open) -> None:
