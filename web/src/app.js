@@ -1,6 +1,6 @@
 // Starts the page: who the person is, which page the URL names, and what keeps it true.
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { startClock } from "./lib/clock.js";
 import { startRefreshing } from "./lib/answers.js";
@@ -21,19 +21,16 @@ function App() {
     if (known) startLive();
     return stopLive;
   }, [known]);
-  useEffect(() => {
-    own.current = {};
-    return closeDialog;
-  }, [page, name]);
+  useMemo(() => (own.current = {}), [page, name]); // before the page of the new place says what its keys do
+  useEffect(() => closeDialog, [page, name]);
   if (!known)
     return refused.value && (refused.value.status === 401 || refused.value.status === 403)
       ? html`<${Login} />`
       : html`<${Away} />`;
   const found = pages[page];
   const view = found && (name === null ? found.list : found.one);
-  return html`<${Shell}
-    >${view ? html`<${view} key=${`${page}/${name}`} name=${name} />` : html`<${NoSuchPage} />`}<//
-  >`;
+  const key = found?.one === found?.list ? page : `${page}/${name}`; // a list with one row opened is the same list
+  return html`<${Shell}>${view ? html`<${view} key=${key} name=${name} />` : html`<${NoSuchPage} />`}<//>`;
 }
 
 function Away() {

@@ -15,6 +15,7 @@ from limpet.core.jobs.state import STATES
 from limpet.core.records.record import plain
 from limpet.core.text.duration import ago_ms, text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
+from limpet.ops.events import ANY_LINE, AuditFilter
 
 _NUMBERS: Final = ("rate", "burst", "concurrency", "depth", "tenant_depth", "adaptive", "weight")
 _THINGS: Final = ("key", "cause", "queue", "flow", "schedule", "operation", "name")  # what an entry may be about
@@ -93,14 +94,22 @@ def _per_second(terminal: Terminal, ever: dict[str, int], now_ms: int) -> dict[s
 
 
 @click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")
+@click.option("--kind", default="", help="Only of this kind, or how it begins: job.cancel, job.")
+@click.option("--who", default="", help="Only of those with this in their name.")
+@click.option("--job", default="", metavar="ID", help="Only about this job, by its id or the end of it.")
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
 @since_option("Lines")
-async def audit_body(terminal: Terminal, after: int | None, limit: int, since: str | None) -> None:
+async def audit_body(
+    terminal: Terminal, after: int | None, kind: str, who: str, job: str, limit: int, since: str | None
+) -> None:
     """Show the newest lines of the audit log, the newest last: who did what, to which job, queue or limit, and why."""
     if after is not None and since is not None:
         raise UsageError("--after and --since both say where to begin", fix="give one of them")
+    wanted = AuditFilter(kind, who, job)
+    if after is not None and wanted != ANY_LINE:
+        raise UsageError("--after goes on line by line", fix="leave out --kind, --who and --job, or --after")
     async with terminal.operator() as operator:
-        entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since))
+        entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since), wanted=wanted)
     terminal.newest_last = after is None
     rows = [
         (

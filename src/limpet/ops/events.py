@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal
 
+from msgspec import Struct
+
+from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.view import Entry
 from limpet.core.records.log import AuditRecord, EventRecord, JobHistory
 from limpet.core.redaction.redaction import Redaction
@@ -26,10 +29,11 @@ async def latest(
     *,
     log: Log = "event",
     since_ms: int = 0,
+    before: int | None = None,
 ) -> list[Entry]:
-    """The newest lines of a log that are wanted, oldest first; none from before `since_ms`."""
+    """The newest lines of a log that are wanted, oldest first; none from before `since_ms`, nor from that seq on."""
     found: list[Entry] = []
-    async for page in pages_back(store, log):
+    async for page in pages_back(store, log, before):
         found = [entry for entry in page if entry.at_ms >= since_ms and wanted(entry)] + found
         if len(found) >= limit or (page and page[0].at_ms < since_ms):
             break
@@ -47,6 +51,25 @@ async def pages_back(store: Store, log: Log, before: int | None = None) -> Async
         after = max(0, until - _PAGE)
         yield [entry for entry in await store.read(log, after, _PAGE) if entry.seq <= until]
         until = after
+
+
+class AuditFilter(Struct, frozen=True):
+    """Which lines of the audit log are wanted; what is empty asks nothing."""
+
+    kind: str = ""  # or how it begins: job is job.cancel, job.retry, …
+    actor: str = ""  # or a part of the name
+    job: str = ""  # its id, or the end of it
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether a line is wanted."""
+        return (
+            (not self.kind or f"{entry.kind}.".startswith(f"{self.kind.removesuffix('.')}."))
+            and self.actor.casefold() in entry.actor.casefold()
+            and (not self.job or (entry.job is not None and id_text(entry.job).endswith(self.job)))
+        )
+
+
+ANY_LINE: Final = AuditFilter()
 
 
 def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:

@@ -32,7 +32,7 @@ from limpet.core.text.storable import checked_text
 from limpet.ops.blocked_loop import loop_words
 from limpet.ops.declared import declared_gates, declared_queues, task_names
 from limpet.ops.desk import Desk
-from limpet.ops.events import history, is_about, latest
+from limpet.ops.events import ANY_LINE, AuditFilter, history, is_about, latest
 from limpet.ops.explain import explain
 from limpet.ops.feed import EventStream, Feed
 from limpet.ops.gates import Gates
@@ -264,10 +264,21 @@ class Questions:
         kinds = ("limit.", "budget.") if key is None else ()
         return await self._events(limit, lambda entry: is_about(entry, gates, kinds), since_ms)
 
-    async def audit(self, after: int | None = None, limit: int = 100, *, since_ms: int = 0) -> list[AuditRecord]:
-        """The newest lines of the audit log, or the first ones after a seq; oldest first."""
+    async def audit(
+        self,
+        after: int | None = None,
+        limit: int = 100,
+        *,
+        since_ms: int = 0,
+        before: int | None = None,
+        wanted: AuditFilter = ANY_LINE,
+    ) -> list[AuditRecord]:
+        """The newest lines of the audit log that are wanted, or those before a seq; or the first after one, all of them.
+
+        They are in order, the oldest first.
+        """
         if after is None:
-            found = await latest(self.store, limit, log="audit", since_ms=since_ms)
+            found = await latest(self.store, limit, wanted.fits, log="audit", since_ms=since_ms, before=before)
         else:
             found = await self.store.read("audit", after, limit)
         redaction = await redaction_of(self.store)

@@ -24,7 +24,7 @@ export function Meter({ parts, marks = [], tall = false }) {
 /** Places of a worker, taken ones first. @param {{used: number, of: number, bad?: boolean}} props */
 export function Pips({ used, of, bad = false }) {
   const shown = Math.min(of, 40);
-  const taken = Math.round((Math.min(used, of) / Math.max(1, of)) * shown);
+  const taken = Math.ceil((Math.min(used, of) / Math.max(1, of)) * shown); // one that runs is never none
   const across = Math.min(20, shown);
   const rows = Math.ceil(shown / 20);
   return html`<svg

@@ -62,6 +62,7 @@ const SHAPES = {
       r="1.3"
       fill="currentColor"
     /><circle cx="10.7" cy="8" r="1.3" fill="currentColor" />`,
+  live: html`<path d="M1.500 8.500h3l2-5 3 9 2-4h3" stroke-width="1.8" ...${line} />`,
   new: html`<circle cx="8" cy="8" r="4.5" fill="currentColor" />`,
   asks: html`<circle cx="8" cy="8" r="5.6" stroke-width="1.8" ...${line} /><circle
       cx="8"
@@ -83,6 +84,12 @@ const OTHERS = {
   held: ["warn", "warn"],
   late: ["warn", "warn"],
   silent: ["warn", "warn"],
+  stuck: ["warn", "warn"],
+  "loop blocked": ["warn", "warn"],
+  live: ["succeeded", "live"],
+  active: ["succeeded", "succeeded"],
+  expired: ["plain", "cancelled"],
+  revoked: ["plain", "cancelled"],
   open: ["dead", "open"],
   "half-open": ["warn", "half-open"],
   closed: ["plain", "closed"],

@@ -1,152 +1,138 @@
-// Who is silent, full, or on an old version? Silent ones first, with their places and the jobs that run there.
+// Who is silent, full, or on an old version? The troubled first, then what has run longest.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/answers.js";
-import { at, jobsAt } from "../lib/place.js";
-import { count, cut, duration, json, tail } from "../lib/words.js";
-import { Pips } from "../components/Meter.js";
+import { useData } from "../lib/data.js";
+import { at, go, jobsAt } from "../lib/place.js";
+import { count, duration, some } from "../lib/words.js";
 import { Nothing, shown } from "../components/Odd.js";
-import { Panel } from "../components/Panel.js";
-import { RecordTable } from "../components/RecordTable.js";
+import { Seg } from "../components/Seg.js";
 import { useHeading } from "../components/Shell.js";
-import { StateBadge } from "../components/StateBadge.js";
-import { Ago } from "../components/Time.js";
+import { useOrder } from "../components/useOrder.js";
+import { useRows } from "../components/useRows.js";
+import { LongestRunning } from "./LongestRunning.js";
+import { WorkerRow } from "./WorkerRow.js";
 
 /** @typedef {import("../api.d.ts").WorkerRecord} Worker */
 
-/** Workers tell how many places they have; agents do not. @param {Worker} worker */
-const isAgent = (worker) => typeof worker.info?.concurrency !== "number";
+/** An agent's session is one claim of it. @param {Worker} worker */
+export const isAgent = (worker) => worker.session.startsWith("agent:");
 
-/** @param {{agents?: boolean}} props */
-export function Workers({ agents = false }) {
+/** What of it needs an eye, in a word. @param {Worker} worker */
+export const stateOf = (worker) =>
+  worker.silent_s !== null
+    ? "silent"
+    : worker.stuck > 0
+      ? "stuck"
+      : worker.loop?.startsWith("blocked")
+        ? "loop blocked"
+        : "live";
+
+const RANK = ["silent", "loop blocked", "stuck", "live"];
+
+/** @param {{name?: string | null}} props the session whose row is open */
+export function Workers({ name = null }) {
   const entry = useData("/workers", {}, { everyMs: 2_000 });
-  const all = /** @type {Worker[]} */ (entry.value.value?.workers ?? []).filter((each) => isAgent(each) === agents);
-  all.sort(
-    (a, b) =>
-      Number(b.silent_s !== null || b.stuck > 0) - Number(a.silent_s !== null || a.stuck > 0) ||
-      b.running - a.running ||
-      a.session.localeCompare(b.session),
-  );
-  const silent = all.filter((each) => each.silent_s !== null).length;
-  const title = agents ? "Agents" : "Workers";
-  useHeading(title, { title: silent ? `${silent} silent · ${title}` : title });
-  const running = all.reduce((sum, each) => sum + each.running, 0);
-  const columns = [
-    {
-      head: agents ? "Agent" : "Worker",
-      name: true,
-      cell: (/** @type {Worker} */ each) =>
-        html`<span class="mono said">${cut(each.session, 80)}</span>
-          ${each.silent_s !== null || each.stuck ? html`<${StateBadge} state="silent" word=${each.stuck ? `${each.stuck} stuck` : "silent"} pill />` : ""}`,
-    },
-    {
-      head: "Running",
-      kind: "num",
-      cell: (/** @type {Worker} */ each) =>
-        html`<a class=${each.running ? "" : "dim"} href=${jobsAt("state:running")}
-          >${count(each.running)}${agents ? "" : `/${count(each.info.concurrency)}`}</a
-        >`,
-    },
-    ...(agents
-      ? []
-      : [
-          {
-            head: "Places",
-            rank: "p1",
-            cell: (/** @type {Worker} */ each) =>
-              html`<${Pips} used=${each.running} of=${each.info.concurrency} bad=${each.silent_s !== null} />`,
-          },
-        ]),
-    {
-      head: "Queues",
-      rank: "p2",
-      cell: (/** @type {Worker} */ each) =>
-        html`<span class="mid said">${each.queues === null ? "any" : cut(each.queues.join(", "), 80)}</span>`,
-    },
-    ...(agents
-      ? [
-          {
-            head: "Can",
-            rank: "p2",
-            cell: (/** @type {Worker} */ each) =>
-              html`<span class="mid said">${cut(each.capabilities.join(", "), 80) || "–"}</span>`,
-          },
-        ]
-      : [
-          {
-            head: "Version",
-            rank: "p2",
-            cell: (/** @type {Worker} */ each) =>
-              html`<span class="mono small mid said">${cut(each.code_version, 12) || "–"}</span>`,
-          },
-        ]),
-    {
-      head: "Since",
-      kind: "num",
-      rank: "p1",
-      cell: (/** @type {Worker} */ each) => html`<${Ago} iso=${each.started_at} />`,
-    },
-    {
-      head: "Beat",
-      kind: "num",
-      cell: (/** @type {Worker} */ each) =>
-        html`<span class=${each.silent_s === null ? "" : "warn-t"}><${Ago} iso=${each.beat_at} /></span>`,
-    },
-    {
-      head: agents ? "Lease ends" : "Alive until",
-      kind: "num",
-      rank: "p1",
-      cell: (/** @type {Worker} */ each) => html`<${Ago} iso=${each.deadline_at} />`,
-    },
-  ];
+  const all = /** @type {Worker[]} */ (entry.value.value?.workers ?? []);
+  const workers = useOrder(sorted(all.filter((each) => !isAgent(each))), (each) => each.session);
+  const troubled = workers.filter((each) => stateOf(each) !== "live");
+  const rows = useRows((i) => go(at("workers", workers[i]?.session === name ? null : workers[i]?.session)));
+  useHeading("Workers", {
+    title: troubled.length ? `${troubled.length} of ${workers.length} need an eye · Workers` : "Workers",
+  });
   return html`<div class="pagebar">
-      <p class="grow">
-        <b>${count(all.length)} live</b>, ${count(running)} running${silent ? `, ${silent} silent` : ""}.
-      </p>
+      <${Who} chosen="workers" all=${all} />
+      ${workers.length > 0 && html`<p class="grow"><b>${placesOf(workers)}</b> ${trouble(troubled)}</p>`}
+      ${workers.length > 0 && html`<p class="dim p1">${versionsOf(workers)}</p>`}
     </div>
     ${shown(entry, () =>
-      all.length
-        ? html`<${Panel} title=${title} n=${all.length} end="silent ones first"
-            ><${RecordTable}
-              label=${title}
-              rows=${all}
-              columns=${columns}
-              keyOf=${(/** @type {Worker} */ each) => each.session}
-              detail=${(/** @type {Worker} */ each) => html`<${Detail} worker=${each} />`}
-          /><//>`
+      workers.length
+        ? html`<section class="panel" aria-label="Workers">
+            <div class="wrap-t stick">
+              <table class="tight iconly">
+                <thead>
+                  <tr>
+                    <th class="sth" scope="col">State</th>
+                    <th scope="col">Worker</th>
+                    <th class="num" scope="col">Beat</th>
+                    <th class="p1" scope="col">Places</th>
+                    <th class="num" scope="col">Running</th>
+                    <th class="num p2" scope="col">Jobs/s</th>
+                    <th class="num p2" scope="col">Memory</th>
+                    <th class="p3" scope="col">Queues</th>
+                    <th class="p3" scope="col">Version</th>
+                  </tr>
+                </thead>
+                <tbody ref=${rows}>
+                  ${workers.map((each) => html`<${WorkerRow} key=${each.session} worker=${each} state=${stateOf(each)} open=${each.session === name} odd=${isOdd(each, workers)} />`)}
+                </tbody>
+              </table>
+            </div>
+          </section>`
         : html`<section class="panel">
-            <${Nothing} state="plain" title=${agents ? "No agent is alive" : "No worker is alive"}
-              >${agents ? html`An agent takes jobs with <code>limpet agent claim</code>, or over HTTP.` : html`Start one: <code>limpet worker shop:app</code>`}<//
+            <${Nothing} state="warn" title="No worker is alive"
+              >Jobs wait until one starts: <code>limpet worker APP</code>. Workers that were stopped are not listed.<//
             >
           </section>`,
-    )}`;
+    )}
+    <${LongestRunning} />`;
 }
 
-export const Agents = () => html`<${Workers} agents />`;
-
-const LONGEST = 8;
-
-/** @param {{worker: Worker}} props */
-function Detail({ worker }) {
-  const jobs = useData("/jobs", { q: "state:running", limit: 200 }, { everyMs: 3_000 }).value.value?.jobs ?? [];
-  const long = [...jobs].sort((a, b) => (a.started_at < b.started_at ? -1 : 1)).slice(0, LONGEST);
-  return html`<div class="cols c2">
-    <div class="mini">
-      <h3>Running longest, on all workers</h3>
-      <ul class="nextfive">
-        ${long.length === 0 && html`<li class="dim">No job runs.</li>`}${long.map(
-          (each) =>
-            html`<li>
-              <a class="link mono small said" href=${at("jobs", each.id)}>${cut(each.task, 60)} ${tail(each.id)}</a
-              ><span class="dim"><${Ago} iso=${each.started_at} /></span>
-            </li>`,
-        )}
-      </ul>
-    </div>
-    <div class="mini">
-      <h3>What it says of itself</h3>
-      ${worker.loop && html`<p class="warn-t said">${worker.loop}</p>`}
-      ${worker.silent_s !== null && html`<p class="warn-t">Its loop had not turned for ${duration(worker.silent_s * 1_000)} when it last beat. Its jobs come back when its time is over.</p>`}
-      <pre class="codebox said" tabindex="0">${json(worker.info)}</pre>
-    </div>
-  </div>`;
+/** Workers, or the agents beside them. @param {{chosen: string, all: Worker[]}} props */
+export function Who({ chosen, all }) {
+  const agents = all.filter(isAgent).length;
+  return html`<${Seg}
+    label="Who works"
+    chosen=${chosen}
+    choices=${[
+      { key: "workers", label: "Workers", n: all.length - agents, href: at("workers") },
+      { key: "agents", label: "Agents", n: agents, href: at("agents") },
+    ]}
+  />`;
 }
+
+/** @param {Worker[]} workers */
+const sorted = (workers) =>
+  [...workers].sort((a, b) => RANK.indexOf(stateOf(a)) - RANK.indexOf(stateOf(b)) || (a.session < b.session ? -1 : 1));
+
+/** @param {Worker[]} workers */
+function placesOf(workers) {
+  const running = workers.reduce((sum, each) => sum + each.running, 0);
+  const places = workers.reduce((sum, each) => sum + (each.info?.concurrency ?? 0), 0);
+  return html`<a href=${jobsAt("state:running")}>${count(running)} of ${some(places, "place")}</a> run.`;
+}
+
+/** The first that needs an eye, in words. @param {Worker[]} troubled */
+function trouble(troubled) {
+  if (!troubled.length) return null;
+  const [first] = troubled;
+  const words = {
+    silent: `is silent for ${duration((first.silent_s ?? 0) * 1_000)}; ${some(first.running, "job")} ${first.running === 1 ? "comes" : "come"} back when its lease ends`,
+    stuck: `has ${some(first.stuck, "place")} that do not come back`,
+    "loop blocked": `is ${first.loop}`,
+  }[/** @type {"silent"} */ (stateOf(first))];
+  return html`<span class="warn-t"
+    ><span class="mono said">${first.session}</span>
+    ${words}.${troubled.length > 1 ? ` ${troubled.length - 1} more need an eye.` : ""}</span
+  >`;
+}
+
+/** @param {Worker[]} workers */
+function versionsOf(workers) {
+  const found = counted(workers);
+  if (found.length === 1) return html`all on <span class="mono said">${short(found[0][0])}</span>`;
+  return html`${found.length} versions:
+  ${found.map(([version, n], i) => html`${i ? ", " : ""}<span class="mono said">${short(version)}</span> on ${n}`)}`;
+}
+
+/** Versions, the one of most workers first. @param {Worker[]} workers @returns {[string, number][]} */
+function counted(workers) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  for (const each of workers) found.set(each.code_version, (found.get(each.code_version) ?? 0) + 1);
+  return [...found].sort((a, b) => b[1] - a[1]);
+}
+
+/** Whether it runs other code than most. @param {Worker} worker @param {Worker[]} workers */
+const isOdd = (worker, workers) => worker.code_version !== counted(workers)[0][0];
+
+/** @param {string} version */
+export const short = (version) => version.slice(0, 12) || "unknown";

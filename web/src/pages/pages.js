@@ -1,4 +1,5 @@
 // Knows which view answers which path: the list of a kind of thing, and one of them by its name.
+import { Agents } from "./Agents.js";
 import { Approvals } from "./Approvals.js";
 import { Audit } from "./Audit.js";
 import { Dead } from "./Dead.js";
@@ -13,7 +14,7 @@ import { Queues } from "./Queues.js";
 import { Schedules } from "./Schedules.js";
 import { Settings } from "./Settings.js";
 import { Tasks } from "./Tasks.js";
-import { Agents, Workers } from "./Workers.js";
+import { Workers } from "./Workers.js";
 
 /** @type {Record<string, {list?: any, one?: any}>} */
 export const pages = {
@@ -26,8 +27,8 @@ export const pages = {
   dead: { list: Dead, one: Dead },
   approvals: { list: Approvals },
   limits: { list: Limits, one: Limits },
-  workers: { list: Workers },
-  agents: { list: Agents },
+  workers: { list: Workers, one: Workers },
+  agents: { list: Agents, one: Agents },
   operations: { list: Operations, one: Operations },
   audit: { list: Audit },
   settings: { list: Settings },

@@ -51,6 +51,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
     cause: str | None  # what dead jobs of one origin share
     progress: Progress | None
     cancel_requested: bool
+    session: str | None  # of the worker that has it
     flow: str | None  # the id of the flow that it is a part of
     waits_for: tuple[str, ...]  # the events that a suspended job waits for
     spent: dict[str, float]  # what it says it has cost, by unit, over all attempts; dollars of "usd"
@@ -151,7 +152,6 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
 
     held: int  # snoozes and 429s so far, or since it last slept or waited for an event
     expires_at: datetime | None
-    session: str | None  # of the worker that has it
     token: int | None
     result: Any
     needs: tuple[str, ...]
@@ -177,7 +177,6 @@ class JobDetail(JobRecord, frozen=True, kw_only=True):
             **_line(view),
             held=view.held,
             expires_at=instant(view.expires_at_ms),
-            session=view.session,
             token=view.token,
             result=content(view.result),
             needs=view.lane.needs,
@@ -226,6 +225,7 @@ def _line(view: Shown) -> dict[str, Any]:
         "cause": (failed and view.cause) or None,
         "progress": _progress_of(view.notes),
         "cancel_requested": view.cancel_requested,
+        "session": view.session,
         "flow": None if view.flow is None else id_text(view.flow),
         "waits_for": tuple(waiting.event for waiting in waits),
         "spent": public_spent(spent_of(view.notes)),

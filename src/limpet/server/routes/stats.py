@@ -11,6 +11,7 @@ from limpet.core.records.log import AuditRecord, FindingRecord
 from limpet.core.records.queue import StatsRecord
 from limpet.core.records.scale import ScaleRecord
 from limpet.core.records.series import By, SeriesRecord
+from limpet.ops.events import ANY_LINE, AuditFilter
 from limpet.server.call import Call
 from limpet.server.parameters import MOST_SEQ, Newest, QueueName, given
 from limpet.server.route import Route, get
@@ -22,6 +23,19 @@ class AuditLines(Newest, frozen=True, forbid_unknown_fields=True):
     """Which lines of the audit log."""
 
     after: After | UnsetType = UNSET  # None would be read from the text null
+    before: Annotated[int, Meta(ge=0, le=MOST_SEQ, description="Only lines before this seq.")] | UnsetType = UNSET
+    kind: Annotated[str, Meta(description="Only of this kind, or how it begins: job.cancel, job.")] = ""
+    actor: Annotated[str, Meta(description="Only of those with this in their name.")] = ""
+    job: Annotated[str, Meta(description="Only about this job, by its id or the end of it.")] = ""
+
+    def __post_init__(self) -> None:
+        if self.after is not UNSET and (self.before is not UNSET or self.wanted != ANY_LINE):
+            raise ValueError("after goes on line by line: give no before, kind, actor or job with it")
+
+    @property
+    def wanted(self) -> AuditFilter:
+        """The lines that are asked for."""
+        return AuditFilter(self.kind, self.actor, self.job)
 
 
 class Series(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +68,9 @@ async def audit(call: Call[AuditLines, None]) -> list[AuditRecord]:
     """The newest lines of the audit log, oldest first: who did what, to which job, queue or limit, and why."""
     asked = call.query
     after = None if asked.after is UNSET else asked.after
-    return await call.operator.audit(after, asked.limit, since_ms=await call.since_ms(asked.since))
+    before = None if asked.before is UNSET else asked.before
+    since_ms = await call.since_ms(asked.since)
+    return await call.operator.audit(after, asked.limit, since_ms=since_ms, before=before, wanted=asked.wanted)
 
 
 async def doctor(call: Call[None, None]) -> list[FindingRecord]:
