@@ -30,6 +30,7 @@ export function AgentRow({ agent, jobs }) {
     <th scope="row">
       <span class="mono said any">${cut(name, 80)}</span>
       <span class="sub said">${cut(agent.capabilities.join(", "), 120) || "no capability"}</span>
+      ${agent.running > 0 && html`<span class="sub only-s">lease ends <${Ago} iso=${agent.deadline_at} /></span>`}
     </th>
     <td>
       ${

@@ -1,188 +1,139 @@
-// How the page behaves here, what the doctor says, and who may use the server.
-import { useState } from "preact/hooks";
+// What is wrong with this store, who may come in, how long jobs stay, what is hidden, and how this browser shows it.
 import { html } from "../lib/html.js";
-import { part } from "../lib/api.js";
-import { useData } from "../lib/answers.js";
-import { keysAreOn, switchKeys } from "../lib/keys.js";
-import { at } from "../lib/place.js";
-import { may, session, signOut } from "../lib/session.js";
-import { chooseTheme, theme } from "../lib/theme.js";
-import { cut } from "../lib/words.js";
-import { Action, Locked } from "../components/Action.js";
-import { Copy } from "../components/Copy.js";
+import { useData } from "../lib/data.js";
+import { at, jobsAt } from "../lib/place.js";
+import { count, cut, duration, some, term } from "../lib/words.js";
 import { shown } from "../components/Odd.js";
 import { Panel } from "../components/Panel.js";
-import { RecordTable } from "../components/RecordTable.js";
 import { useHeading } from "../components/Shell.js";
 import { StateBadge } from "../components/StateBadge.js";
 import { Ago } from "../components/Time.js";
-import { askReason } from "../dialogs/AskReason.js";
-import { FactList } from "./JobFacts.js";
+import { Browser } from "./Browser.js";
+import { Tokens } from "./Tokens.js";
 
-/** @typedef {import("../api.d.ts").TokenRecord} Token */
+/** @typedef {import("../api.d.ts").FindingRecord} Finding */
+/** @typedef {import("../api.d.ts").RetentionRecord} Retention */
 
 export function Settings() {
-  useHeading("Settings");
-  return html`<div class="cols c2"><${Here} /><${You} /></div>
-    <${Doctor} />
-    ${
-      may.value.has("admin")
-        ? html`<${Tokens} />`
-        : html`<section class="panel">
-            <div class="pad"><${Locked} role="admin" what="Seeing and making tokens" /></div>
-          </section>`
-    }`;
-}
-
-function Here() {
-  const [keys, setKeys] = useState(keysAreOn());
-  const turn = (/** @type {boolean} */ on) => (switchKeys(on), setKeys(on));
-  return html`<${Panel} title="This browser">
-    <div class="pad stack close">
-      <div class="row wrap">
-        <span class="mid">Theme</span>
-        <div class="seg" role="group" aria-label="Theme">
-          ${["system", "light", "dark"].map((each) => html`<button type="button" aria-pressed=${theme.value === each} onClick=${() => chooseTheme(each)}>${each}</button>`)}
-        </div>
-      </div>
-      <label class="row"
-        ><input
-          class="check"
-          type="checkbox"
-          checked=${keys}
-          onChange=${(/** @type {any} */ e) => turn(e.target.checked)}
-        />Single keys do something (<kbd>?</kbd> lists them)</label
-      >
-      <p>
-        <a class="link" href=${at("operations")}>Operations</a>
-        <span class="mid">on many jobs, and how far they are</span>
-      </p>
+  const doctor = useData("/doctor", {}, { everyMs: 30_000 });
+  const findings = /** @type {Finding[]} */ (doctor.value.value?.findings ?? []);
+  const wrong = findings.filter((each) => each.level !== "ok");
+  useHeading("Settings", { title: wrong.length ? `${some(wrong.length, "finding")} · Settings` : "Settings" });
+  return html`<div class="cols side-r">
+    <div class="stack">
+      <${Doctor} entry=${doctor} wrong=${wrong} right=${findings.filter((each) => each.level === "ok")} /><${Tokens} />
     </div>
-  <//>`;
+    <aside class="stack"><${Browser} /><${Keeps} /><${Hidden} /></aside>
+  </div>`;
 }
 
-function You() {
-  const you = session.value;
-  return html`<${Panel} title="You">
-    <div class="pad stack close">
-      <${FactList}
-        facts=${[
-          ["Name", html`<span class="said">${you?.name}</span>`],
-          ["Role", you?.role],
-          ["Queues", you?.queues === null ? "every queue" : you?.queues.join(", ")],
-          ["Namespace", you?.namespace],
-          ["Engine", you?.engine],
-          ["Version", you?.version],
-        ]}
-      />
-      ${you?.signed_in && html`<div><button class="b" type="button" onClick=${signOut}>Sign out</button></div>`}
-    </div>
-  <//>`;
-}
-
-const RANK = /** @type {Record<string, number>} */ ({ error: 0, warning: 1, ok: 2 });
-
-function Doctor() {
-  const entry = useData("/doctor", {}, { everyMs: 60_000 });
-  return html`<${Panel} title="Doctor" end="what is wrong, or could be">
+/** @param {{entry: import("../lib/data.js").Entry, wrong: Finding[], right: Finding[]}} props */
+function Doctor({ entry, wrong, right }) {
+  return html`<${Panel} title="Doctor" n=${wrong.length || ""} end=${html`<code>limpet doctor</code>`}>
     ${shown(
       entry,
-      ({ findings }) =>
-        html`<ul class="needs">
-          ${[...findings]
-            .sort((a, b) => RANK[a.level] - RANK[b.level])
-            .map(
-              (each) =>
-                html`<li>
-                  <${StateBadge} state=${each.level} word=${each.level} quiet />
-                  <p>
-                    <span class="said">${each.text}</span
-                    >${each.fix && html` <span class="mid said">${each.fix}</span>`}
-                  </p>
-                  <span class="when mono">${each.code}</span>
-                </li>`,
-            )}
-        </ul>`,
+      () =>
+        html`${
+            wrong.length
+              ? html`<ul class="needs found">
+                  ${wrong.map((each) => html`<${Found} key=${each.code + each.text} finding=${each} />`)}
+                </ul>`
+              : html`<p class="pad row"><${StateBadge} state="ok" word="" />Nothing is wrong.</p>`
+          }
+          <details class="right">
+            <summary>${some(right.length, "check")} in order</summary>
+            <ul class="needs found">
+              ${right.map((each) => html`<${Found} key=${each.code + each.text} finding=${each} />`)}
+            </ul>
+          </details>`,
     )}
   <//>`;
 }
 
-const ROLES = ["viewer", "producer", "worker", "operator", "admin"];
+/** @param {{finding: Finding}} props */
+function Found({ finding }) {
+  return html`<li>
+    <${StateBadge} state=${finding.level} quiet />
+    <p class="said">
+      ${cut(finding.text, 1_000)}${finding.fix && html`<span class="sub said">${cut(finding.fix, 500)}</span>`}
+    </p>
+    <span class="when mono p1">${finding.code}</span>
+  </li>`;
+}
 
-function Tokens() {
-  const [made, setMade] = useState("");
-  const entry = useData("/tokens", {}, { everyMs: 5_000 });
-  const make = () =>
-    askReason({
-      title: "Make 1 token",
-      about: "Its text is shown once.",
-      button: "Make it",
-      safe: "Make none",
-      method: "POST",
-      path: "/tokens",
-      fields: [
-        { name: "role", label: "Role", choices: ROLES },
-        { name: "name", label: "Name", note: "the audit log names it so" },
-        { name: "expires", label: "Expires after", note: "30d; empty: it does not" },
-      ],
-      told: (answer) => `Token ${answer.name} is made.`,
-      after: (answer) => setMade(answer.token),
-    });
-  const columns = [
-    {
-      head: "Token",
-      name: true,
-      cell: (/** @type {Token} */ each) =>
-        html`<span class="said">${cut(each.name, 60)}</span> <span class="mono small dim">${each.prefix}…</span>`,
-    },
-    { head: "Role", cell: (/** @type {Token} */ each) => each.role },
-    {
-      head: "Queues",
-      rank: "p1",
-      cell: (/** @type {Token} */ each) =>
-        html`<span class="mid said">${each.queues === null ? "every queue" : cut(each.queues.join(", "), 80)}</span>`,
-    },
-    {
-      head: "Used",
-      kind: "num",
-      rank: "p1",
-      cell: (/** @type {any} */ each) => html`<${Ago} iso=${each.used_at ?? each.last_used_at ?? null} />`,
-    },
-    {
-      head: "Expires",
-      kind: "num",
-      rank: "p2",
-      cell: (/** @type {any} */ each) => html`<${Ago} iso=${each.expires_at ?? null} />`,
-    },
-    {
-      head: "",
-      kind: "go",
-      cell: (/** @type {Token} */ each) =>
-        html`<${Action}
-          tiny
-          role="admin"
-          kind="danger"
-          label="Revoke…"
-          name=${`Revoke ${each.name}`}
-          run=${() => askReason({ title: `Revoke token ${cut(each.name, 60)}`, about: "Servers refuse it within a second.", button: "Revoke it", safe: "Keep it", fatal: true, method: "DELETE", path: `/tokens/${part(each.name)}`, told: () => `Token ${each.name} is revoked.` })}
-        />`,
-    },
-  ];
-  return html`<${Panel}
-    title="Tokens"
-    end=${html`<${Action} tiny role="admin" icon="plus" label="Make a token…" run=${make} />`}
-  >
-    ${
-      made &&
-      html`<div class="pad">
-        <div class="note-box">
-          <${StateBadge} state="succeeded" word="" /><span
-            >Copy it now; it is not shown again: <code class="any">${made}</code>
-            <${Copy} text=${made} what="The token"
-          /></span>
-        </div>
-      </div>`
-    }
-    ${shown(entry, ({ tokens }) => (tokens.length ? html`<${RecordTable} label="Tokens" rows=${tokens} columns=${columns} keyOf=${(/** @type {Token} */ each) => each.name} />` : html`<p class="pad dim">No token yet. On this machine none is needed.</p>`))}
+/** How long finished jobs stay, where a queue differs. */
+function Keeps() {
+  const entry = useData("/retention", {}, { everyMs: 30_000 });
+  return html`<${Panel} title="How long jobs stay" end="where a queue differs">
+    ${shown(entry, ({ retention }) =>
+      retention.length
+        ? html`<div class="wrap-t">
+            <table class="dense tight">
+              <thead>
+                <tr>
+                  <th scope="col">Queue</th>
+                  <th class="num" scope="col">Succeeded</th>
+                  <th class="num" scope="col">Cancelled</th>
+                  <th class="num" scope="col">Dead</th>
+                </tr>
+              </thead>
+              <tbody>
+                ${retention.map(
+                  (/** @type {Retention} */ each) =>
+                    html`<tr key=${each.queue}>
+                      <th scope="row" class="any">
+                        <a class="said" href=${jobsAt(term("queue", each.queue))}>${cut(each.queue, 60)}</a>
+                      </th>
+                      ${["succeeded", "cancelled", "dead"].map((state) => html`<td class="num"><${Stays} one=${each} state=${state} /></td>`)}
+                    </tr>`,
+                )}
+              </tbody>
+            </table>
+          </div>`
+        : html`<p class="pad dim">
+            No queue differs from the settings of the store. To change one: <code>limpet retention set</code>
+          </p>`,
+    )}
+  <//>`;
+}
+
+/** @param {{one: Retention, state: string}} props */
+function Stays({ one, state }) {
+  if (!(state in one.keep)) return html`<span class="dim" title="As for all queues">–</span>`;
+  const s = one.keep[state];
+  const text = s === null ? "for ever" : duration(s * 1_000);
+  return one.set_by[state] === "operator" ? html`${text}<span class="sub">by hand</span>` : text;
+}
+
+/** What no face shows. */
+function Hidden() {
+  const entry = useData("/redaction", {}, { everyMs: 30_000 });
+  return html`<${Panel} title="What is hidden" n=${count(entry.value.value?.rules.length ?? 0)} end="on every face">
+    ${shown(entry, ({ rules }) =>
+      rules.length
+        ? html`<ul class="pairs">
+            ${rules.map(
+              (/** @type {import("../api.d.ts").RuleRecord} */ each) =>
+                html`<li key=${`${each.rule} ${each.task}`}>
+                  <span class="any"
+                    ><span class="mono said">${cut(each.rule, 120)}</span
+                    ><span class="sub said"
+                      >${each.task ? html`of <a class="mono" href=${jobsAt(term("task", each.task))}>${cut(each.task, 80)}</a>` : "of every task"}</span
+                    ></span
+                  >
+                  <span class="small dim said"
+                    >${each.added_by ? html`${cut(each.added_by, 40)}, <${Ago} iso=${each.added_at} />` : "code"}</span
+                  >
+                </li>`,
+            )}
+          </ul>`
+        : html`<p class="pad dim">
+            No rule hides anything. To hide a key in stored and in new jobs: <code>limpet redact add</code>
+          </p>`,
+    )}
+    <footer>
+      Rules are changed on the command line; each change is in the
+      <a class="link" href=${at("audit", null, { kind: "redaction" })}>audit log</a>.
+    </footer>
   <//>`;
 }
