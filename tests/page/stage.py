@@ -36,6 +36,10 @@ class Stage:
         """Store what the shop asks for."""
         self.run("tests.page.shop", str(scale))
 
+    def make(self) -> None:
+        """Make a store with nothing in it."""
+        self.run("limpet.cli", "migrate")
+
     def run(self, module: str, *words: str) -> bytes:
         """Run a module to its end; what it has said."""
         command = [sys.executable, "-m", module, *words]

@@ -7,6 +7,7 @@ import { openDialog } from "../lib/overlays.js";
 import { session } from "../lib/session.js";
 import { say } from "../lib/toasts.js";
 import { Dialog } from "../components/Dialog.js";
+import { Reason } from "./Reason.js";
 
 /** @typedef {{name: string, label: string, note?: string, given?: string, required?: boolean, choices?: string[], number?: boolean}} Field */
 
@@ -23,6 +24,7 @@ import { Dialog } from "../components/Dialog.js";
  * @property {Field[]} [fields]
  * @property {boolean} [noReason]
  * @property {(answer: any) => any} told what is said afterwards
+ * @property {(answer: any) => import("../lib/toasts.js").Toast["action"]} [next] what the toast leads to
  * @property {(answer: any) => void} [after]
  */
 
@@ -44,7 +46,7 @@ function AskReason({ asked, close }) {
     if (missing) return;
     try {
       const answer = await send(asked, values, reason);
-      say("succeeded", asked.told(answer));
+      say("succeeded", asked.told(answer), asked.next?.(answer));
       close();
       asked.after?.(answer);
       await refreshAll();
@@ -58,19 +60,7 @@ function AskReason({ asked, close }) {
   return html`<${Dialog} small title=${title} lead=${about} close=${close} onSubmit=${submit} footer=${footer}>
     ${problem && html`<p class="refusal" role="alert">${problem.message} ${problem.fix}</p>`}
     ${fields.map((each) => html`<${FieldOf} field=${each} value=${values[each.name]} set=${(/** @type {string} */ value) => setValues({ ...values, [each.name]: value })} />`)}
-    ${
-      !noReason &&
-      html`<div class="field">
-        <label for="reason">Reason<span class="dim">kept in the audit log</span></label>
-        <input
-          class="input"
-          id="reason"
-          maxlength="500"
-          value=${reason}
-          onInput=${(/** @type {any} */ e) => setReason(e.target.value)}
-        />
-      </div>`
-    }
+    ${!noReason && html`<${Reason} reason=${reason} setReason=${setReason} />`}
   <//>`;
 }
 

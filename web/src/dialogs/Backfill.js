@@ -3,13 +3,13 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { ask, part } from "../lib/api.js";
 import { now } from "../lib/clock.js";
-import { refreshAll } from "../lib/data.js";
+import { refreshAll } from "../lib/answers.js";
 import { at, go } from "../lib/place.js";
 import { session } from "../lib/session.js";
 import { say } from "../lib/toasts.js";
 import { count, cut, instant, some } from "../lib/words.js";
 import { Dialog } from "../components/Dialog.js";
-import { Reason } from "./Sure.js";
+import { Reason } from "./Reason.js";
 
 const DAY_MS = 86_400_000;
 const WAIT_MS = 200;

@@ -2,12 +2,12 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { ask } from "../lib/api.js";
-import { refreshAll } from "../lib/data.js";
+import { refreshAll } from "../lib/answers.js";
 import { session } from "../lib/session.js";
 import { say } from "../lib/toasts.js";
 import { Copy } from "../components/Copy.js";
 import { Dialog } from "../components/Dialog.js";
-import { Reason } from "./Sure.js";
+import { Reason } from "./Reason.js";
 
 const ROLES = [
   ["viewer", "looks: jobs, queues, events, the audit log"],

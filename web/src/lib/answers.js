@@ -18,6 +18,7 @@ const KEPT = 40; // answers of pages that were left, so that back shows somethin
  * @property {number} askedAt
  * @property {number} heardAt
  * @property {boolean} busy
+ * @property {boolean} again
  */
 
 /** @type {Map<string, Entry>} */
@@ -77,6 +78,7 @@ function entryOf(key, path, query) {
     askedAt: 0,
     heardAt: -1,
     busy: false,
+    again: false,
   };
   if (key) entries.set(key, entry); // at once: all that show it in one look share it
   return entry;
@@ -92,6 +94,7 @@ function isDue(entry, first) {
 
 /** @param {Entry} entry */
 async function refresh(entry) {
+  entry.again = entry.busy; // what is on its way may be older than what has just been changed
   if (entry.busy) return;
   entry.busy = true;
   entry.askedAt = Date.now();
@@ -107,6 +110,7 @@ async function refresh(entry) {
     else throw error;
   } finally {
     entry.busy = false;
+    if (entry.again) await refresh(entry);
   }
 }
 

@@ -2,16 +2,14 @@
 import { html } from "../lib/html.js";
 import { ask, part } from "../lib/api.js";
 import { now } from "../lib/clock.js";
-import { useData } from "../lib/data.js";
-import { openDialog } from "../lib/overlays.js";
+import { useData } from "../lib/answers.js";
 import { at } from "../lib/place.js";
-import { say } from "../lib/toasts.js";
 import { cut, duration, json, money, ms, some, tail } from "../lib/words.js";
 import { Action } from "../components/Action.js";
 import { Meter } from "../components/Meter.js";
 import { StateBadge } from "../components/StateBadge.js";
 import { Ago } from "../components/Time.js";
-import { Sure } from "../dialogs/Sure.js";
+import { askReason } from "../dialogs/AskReason.js";
 
 /** @typedef {import("../api.d.ts").JobRecord} Job */
 
@@ -44,7 +42,7 @@ export function AgentRow({ agent, jobs }) {
     <td class="p1">${agent.running ? html`<${Lease} agent=${agent} />` : html`<span class="dim">–</span>`}</td>
     <td class="num p2"><${Spent} jobs=${jobs} /></td>
     <td class="go p1">
-      ${job && html`<${Action} tiny kind="quiet" role="worker" label="Take back…" name="Take the lease of ${cut(name, 80)} back…" run=${() => openDialog(TakeBack, { job, name })} />`}
+      ${job && html`<${Action} tiny kind="quiet" role="worker" label="Take back…" name="Take back… the lease of ${cut(name, 80)}" run=${() => takeBack(job, name)} />`}
     </td>
   </tr>`;
 }
@@ -86,19 +84,18 @@ function Spent({ jobs }) {
   return [...units].map(([unit, n]) => money(n, unit)).join(", ");
 }
 
-/** @param {{job: Job, name: string, close: () => void}} props */
-function TakeBack({ job, name, close }) {
-  const act = async (/** @type {string} */ reason) => {
-    const held = await ask("GET", `/jobs/${part(job.id)}`);
-    await ask("POST", `/leases/${part(job.id)}/release`, { body: { token: held.token ?? 0, reason } });
-    say("succeeded", `Job ${tail(job.id)} was taken back from ${cut(name, 80)}.`);
-  };
-  return html`<${Sure}
-    title="Take job ${tail(job.id)} back from ${cut(name, 80)}"
-    lead="The job is ready for another agent, with its last checkpoint, and no attempt is spent. This agent is refused when it comes back."
-    button="Take it back"
-    safe="Leave it there"
-    act=${act}
-    close=${close}
-  />`;
+/** The lease is named by its token, which only who may end jobs is told. @param {Job} job @param {string} name */
+async function takeBack(job, name) {
+  const held = await ask("GET", `/jobs/${part(job.id)}`);
+  askReason({
+    title: `Take job ${tail(job.id)} back from ${cut(name, 80)}`,
+    about:
+      "The job is ready for another agent, with its last checkpoint, and no attempt is spent. This agent is refused when it comes back.",
+    button: "Take it back",
+    safe: "Leave it there",
+    method: "POST",
+    path: `/leases/${part(job.id)}/release`,
+    body: { token: held.token ?? 0 },
+    told: () => `Job ${tail(job.id)} was taken back from ${cut(name, 80)}.`,
+  });
 }

@@ -1,9 +1,10 @@
 // Who holds a lease, and what did it say last? Beside: jobs that no agent can take, and questions for a person.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { at, jobsAt } from "../lib/place.js";
 import { count, cut, some, tail, term } from "../lib/words.js";
-import { Locked } from "../components/Action.js";
+import { part } from "../lib/api.js";
+import { Action, Locked } from "../components/Action.js";
 import { Nothing, shown } from "../components/Odd.js";
 import { Panel } from "../components/Panel.js";
 import { useHeading } from "../components/Shell.js";
@@ -11,6 +12,7 @@ import { StateBadge } from "../components/StateBadge.js";
 import { Age, Ago } from "../components/Time.js";
 import { useOrder } from "../components/useOrder.js";
 import { useRows } from "../components/useRows.js";
+import { askReason } from "../dialogs/AskReason.js";
 import { AgentRow } from "./AgentRow.js";
 import { useRunning } from "./LongestRunning.js";
 import { isAgent, Who } from "./Workers.js";
@@ -33,6 +35,7 @@ export function Agents() {
     ${shown(entry, () =>
       agents.length
         ? html`<section class="panel" aria-label="Agents">
+            <h2 class="sr">Agents</h2>
             <div class="wrap-t stick">
               <table class="tight iconly">
                 <thead>
@@ -110,7 +113,7 @@ function lacking(needed, all) {
 }
 
 function Questions() {
-  const entry = useData("/approvals", { limit: 100 }, { everyMs: 5_000 });
+  const entry = useData("/approvals", { limit: 100 }, { everyMs: 2_000 });
   const asked = (entry.value.value?.approvals ?? []).filter((/** @type {any} */ each) => each.kind === "question");
   return html`<${Panel} title="Asked by agents" n=${asked.length || ""}>
     ${shown(entry, () =>
@@ -122,13 +125,13 @@ function Questions() {
                   <${StateBadge} state="asks" word="" />
                   <p>
                     “<span class="said">${cut(each.question, 500)}</span>”<span class="sub mono said"
-                      >${cut(each.task, 80)} ${tail(each.id)}</span
+                      ><a href=${at("jobs", each.id)}>${cut(each.task, 80)} ${tail(each.id)}</a></span
                     >
                   </p>
                   <span class="when"
                     >${each.until ? html`ends <${Ago} iso=${each.until} />` : html`job is <${Age} iso=${each.enqueued_at} /> old`}</span
                   >
-                  <a class="b tiny" href=${at("jobs", each.id)}>Open job</a>
+                  <${Action} tiny label="Answer…" name="Answer… ${cut(each.question, 60)}" run=${() => answer(each)} />
                 </li>`,
             )}
           </ul>`
@@ -136,3 +139,17 @@ function Questions() {
     )}
   <//>`;
 }
+
+/** @param {import("../api.d.ts").ApprovalRecord} asked */
+const answer = (asked) =>
+  askReason({
+    title: `Answer what job ${tail(asked.id)} asks`,
+    about: html`<span class="said">${cut(asked.question, 500)}</span>`,
+    button: "Answer 1 question",
+    safe: "Answer later",
+    noReason: true,
+    method: "POST",
+    path: `/jobs/${part(asked.id)}/answer`,
+    fields: [{ name: "text", label: "Answer", note: "its next agent reads it", required: true }],
+    told: (told) => told.text,
+  });

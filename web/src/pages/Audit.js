@@ -1,7 +1,7 @@
 // Who did what, to what, and why: the newest first, by kind, by person, by job, and as far back as it is kept.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { own } from "../lib/keys.js";
 import { at, place, turn } from "../lib/place.js";
 import { Icon } from "../components/Icon.js";
@@ -78,7 +78,7 @@ function Field({ name, label, value, note, list }) {
   </div>`;
 }
 
-/** @param {{entry: import("../lib/data.js").Entry, asked: Record<string, string | null>}} props */
+/** @param {{entry: import("../lib/answers.js").Entry, asked: Record<string, string | null>}} props */
 function Lines({ entry, asked }) {
   const [held, setHeld] = useState(/** @type {Line[] | null} */ (null));
   const [open, setOpen] = useState(/** @type {number | null} */ (null));
@@ -99,6 +99,7 @@ function Lines({ entry, asked }) {
       ${entry.error.value ? html`<${Failed} error=${entry.error.value} />` : html`<${Bones} rows=${9} />`}
     </section>`;
   return html`<section class="panel" aria-label="Audit">
+    <h2 class="sr">Lines</h2>
     ${fresh > 0 && html`<button class="newrows" type="button" onClick=${show}>${fresh > ROWS ? `${ROWS} or more` : fresh} new, press <kbd>n</kbd> to show them</button>`}
     ${
       lines.length

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { keysAreOn, switchKeys } from "../lib/keys.js";
+import { at } from "../lib/place.js";
 import { session, signOut } from "../lib/session.js";
 import { chooseTheme, theme } from "../lib/theme.js";
 import { sayError } from "../lib/toasts.js";
@@ -26,6 +27,8 @@ export function Browser() {
           ["Role", who?.role],
           ["Queues", who?.queues ? who.queues.join(", ") : "every queue"],
           ["May", who?.may.join(", ")],
+          ["Store", html`<span class="said">${who?.namespace}</span> on ${who?.engine}`],
+          ["Limpet", who?.version],
         ]}
       />
       <div class="seg" role="group" aria-label="Theme">
@@ -37,5 +40,6 @@ export function Browser() {
       >
       ${who?.signed_in && html`<button class="b" type="button" onClick=${() => signOut().catch(sayError)}>Sign out</button>`}
     </div>
+    <footer><a class="link" href=${at("operations")}>Operations</a> on many jobs, and how far they are</footer>
   <//>`;
 }

@@ -96,7 +96,15 @@ export function Belongs({ job }) {
       "Made of",
       job.rerun_of && html`<a class="link mono small" href=${at("jobs", job.rerun_of)}>${tail(job.rerun_of)}</a>`,
     ],
-    ["Worker", job.session && html`<a class="link mono small said" href=${at("workers")}>${job.session}</a>`],
+    [
+      "Worker",
+      job.session &&
+        html`<a
+          class="link mono small said"
+          href=${at(job.session.startsWith("agent:") ? "agents" : "workers", job.session)}
+          >${job.session}</a
+        >`,
+    ],
   ];
   if (!facts.some(([, value]) => value)) return null;
   return html`<${Panel} title="Where it belongs"

@@ -1,6 +1,6 @@
 // What runs now, the longest first: all of it, or that of one worker.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { openDialog } from "../lib/overlays.js";
 import { at, jobsAt } from "../lib/place.js";
 import { cut, figure, tail } from "../lib/words.js";
@@ -75,7 +75,7 @@ function Row({ job }) {
               tiny
               kind="quiet"
               label="Cancel…"
-              name="Cancel job ${tail(job.id)}"
+              name="Cancel… job ${tail(job.id)}"
               run=${() => openDialog(ActOnJobs, { verb: "cancel", ids: [job.id] })}
             />`
       }

@@ -1,16 +1,16 @@
 // One schedule; opened: its next five ticks, what became of the last ones, its rules, and what a person may do.
 import { html } from "../lib/html.js";
 import { part } from "../lib/api.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { now } from "../lib/clock.js";
 import { openDialog } from "../lib/overlays.js";
-import { at, jobsAt } from "../lib/place.js";
-import { cut, duration, instant, json, term } from "../lib/words.js";
+import { at } from "../lib/place.js";
+import { cut, duration, instant, json } from "../lib/words.js";
 import { Action } from "../components/Action.js";
 import { Fold } from "../components/Fold.js";
 import { StateBadge } from "../components/StateBadge.js";
 import { Ago, At } from "../components/Time.js";
-import { ActOnSchedule } from "../dialogs/ActOnSchedule.js";
+import { askSchedule } from "../dialogs/askSchedule.js";
 import { Backfill } from "../dialogs/Backfill.js";
 import { FactList } from "./JobFacts.js";
 
@@ -61,7 +61,7 @@ export function ScheduleRow({ schedule, open, to, asks }) {
       <td class="num p3 dim"><${At} iso=${schedule.next_at[0] ?? null} /></td>
       <td class="p1"><${Strip} ticks=${detail?.ticks} /></td>
       <td class="p2 small">
-        <a class="mono mid said" href=${jobsAt(term("task", schedule.task))}>${cut(schedule.task, 60)}</a>
+        <a class="mono mid said" href=${at("tasks", schedule.task)}>${cut(schedule.task, 60)}</a>
       </td>
       <td class="p3 small dim said">${by(schedule)}</td>
       <td class="go p1"><${RunNow} schedule=${schedule} quiet /></td>
@@ -85,8 +85,8 @@ const RunNow = ({ schedule, quiet = false }) =>
     kind=${quiet ? "quiet" : ""}
     icon="bolt"
     label="Run now…"
-    name="Run ${cut(schedule.name, 80)} now…"
-    run=${() => openDialog(ActOnSchedule, { verb: "run", schedule })}
+    name="Run now… ${cut(schedule.name, 80)}"
+    run=${() => askSchedule("run", schedule)}
   />`;
 
 /** The last runs, the newest at the right. @param {{ticks: readonly Tick[] | undefined}} props */
@@ -186,7 +186,7 @@ function LastRun({ tick }) {
 
 /** @param {{schedule: Schedule}} props */
 function Acts({ schedule }) {
-  const act = (/** @type {string} */ verb) => () => openDialog(ActOnSchedule, { verb, schedule });
+  const act = (/** @type {string} */ verb) => () => askSchedule(verb, schedule);
   if (schedule.state === "unreadable") return null;
   return html`<div class="row wrap acts">
     <${RunNow} schedule=${schedule} />

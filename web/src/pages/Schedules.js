@@ -1,6 +1,6 @@
 // Did it run, and when next? Every schedule in words, its last runs as shapes, and what a person may do.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { at, go, place } from "../lib/place.js";
 import { some } from "../lib/words.js";
 import { Locked } from "../components/Action.js";
@@ -42,6 +42,7 @@ export function Schedules({ name = null }) {
     ${shown(entry, () =>
       all.length
         ? html`<section class="panel" aria-label="Schedules">
+            <h2 class="sr">Schedules</h2>
             <div class="wrap-t stick">
               <table class="tight">
                 <thead>

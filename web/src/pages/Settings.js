@@ -1,6 +1,6 @@
 // What is wrong with this store, who may come in, how long jobs stay, what is hidden, and how this browser shows it.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { at, jobsAt } from "../lib/place.js";
 import { count, cut, duration, some, term } from "../lib/words.js";
 import { shown } from "../components/Odd.js";
@@ -27,7 +27,7 @@ export function Settings() {
   </div>`;
 }
 
-/** @param {{entry: import("../lib/data.js").Entry, wrong: Finding[], right: Finding[]}} props */
+/** @param {{entry: import("../lib/answers.js").Entry, wrong: Finding[], right: Finding[]}} props */
 function Doctor({ entry, wrong, right }) {
   return html`<${Panel} title="Doctor" n=${wrong.length || ""} end=${html`<code>limpet doctor</code>`}>
     ${shown(

@@ -1,11 +1,10 @@
 // Who may come in, as what, and until when: tokens are listed by how they begin, made, and revoked.
 import { html } from "../lib/html.js";
-import { ask, part } from "../lib/api.js";
-import { useData } from "../lib/data.js";
+import { part } from "../lib/api.js";
+import { useData } from "../lib/answers.js";
 import { openDialog } from "../lib/overlays.js";
 import { at, place } from "../lib/place.js";
 import { may } from "../lib/session.js";
-import { say } from "../lib/toasts.js";
 import { cut } from "../lib/words.js";
 import { Action, Locked } from "../components/Action.js";
 import { shown } from "../components/Odd.js";
@@ -13,7 +12,7 @@ import { Panel } from "../components/Panel.js";
 import { StateBadge } from "../components/StateBadge.js";
 import { Ago } from "../components/Time.js";
 import { NewToken } from "../dialogs/NewToken.js";
-import { Sure } from "../dialogs/Sure.js";
+import { askReason } from "../dialogs/AskReason.js";
 
 /** @typedef {import("../api.d.ts").TokenRecord} Token */
 
@@ -83,24 +82,20 @@ function Row({ token }) {
       <${Ago} iso=${token.created_at} /> by <span class="said">${cut(token.created_by, 40)}</span>
     </td>
     <td class="go">
-      ${token.state === "active" && html`<${Action} tiny kind="danger quiet" role="admin" label="Revoke…" name="Revoke ${cut(token.name, 80)}…" run=${() => openDialog(Revoke, { token })} />`}
+      ${token.state === "active" && html`<${Action} tiny kind="danger quiet" role="admin" label="Revoke…" name="Revoke… ${cut(token.name, 80)}" run=${() => revoke(token)} />`}
     </td>
   </tr>`;
 }
 
-/** @param {{token: Token, close: () => void}} props */
-function Revoke({ token, close }) {
-  const act = async (/** @type {string} */ reason) => {
-    await ask("DELETE", `/tokens/${part(token.prefix)}`, { query: { reason } });
-    say("succeeded", `${cut(token.name, 80)} is revoked.`);
-  };
-  return html`<${Sure}
-    title="Revoke ${cut(token.name, 80)}?"
-    lead="Servers refuse it within a second, and it cannot be brought back. Jobs that it enqueued stay."
-    button="Revoke 1 token"
-    safe="Keep it"
-    fatal
-    act=${act}
-    close=${close}
-  />`;
-}
+/** @param {Token} token */
+const revoke = (token) =>
+  askReason({
+    title: `Revoke ${cut(token.name, 80)}?`,
+    about: "Servers refuse it within a second, and it cannot be brought back. Jobs that it enqueued stay.",
+    button: "Revoke 1 token",
+    safe: "Keep it",
+    fatal: true,
+    method: "DELETE",
+    path: `/tokens/${part(token.prefix)}`,
+    told: () => `${cut(token.name, 80)} is revoked.`,
+  });

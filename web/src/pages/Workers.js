@@ -1,6 +1,6 @@
 // Who is silent, full, or on an old version? The troubled first, then what has run longest.
 import { html } from "../lib/html.js";
-import { useData } from "../lib/data.js";
+import { useData } from "../lib/answers.js";
 import { at, go, jobsAt } from "../lib/place.js";
 import { count, duration, some } from "../lib/words.js";
 import { Nothing, shown } from "../components/Odd.js";
@@ -46,6 +46,7 @@ export function Workers({ name = null }) {
     ${shown(entry, () =>
       workers.length
         ? html`<section class="panel" aria-label="Workers">
+            <h2 class="sr">Workers</h2>
             <div class="wrap-t stick">
               <table class="tight iconly">
                 <thead>
