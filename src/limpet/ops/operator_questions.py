@@ -273,10 +273,7 @@ class Questions:
         before: int | None = None,
         wanted: AuditFilter = ANY_LINE,
     ) -> list[AuditRecord]:
-        """The newest lines of the audit log that are wanted, or those before a seq; or the first after one, all of them.
-
-        They are in order, the oldest first.
-        """
+        """The newest lines of the audit log that are wanted, or those before a seq; or all after one; oldest first."""
         if after is None:
             found = await latest(self.store, limit, wanted.fits, log="audit", since_ms=since_ms, before=before)
         else:
