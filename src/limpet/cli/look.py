@@ -107,7 +107,7 @@ async def audit_body(
         raise UsageError("--after and --since both say where to begin", fix="give one of them")
     wanted = AuditFilter(kind, who, job)
     if after is not None and wanted != ANY_LINE:
-        raise UsageError("--after goes on line by line", fix="leave out --kind, --who and --job, or --after")
+        raise UsageError("--after reads line by line", fix="leave out --kind, --who and --job, or --after")
     async with terminal.operator() as operator:
         entries = await operator.audit(after, limit, since_ms=await instant(operator.store, since), wanted=wanted)
     terminal.newest_last = after is None

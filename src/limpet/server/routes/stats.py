@@ -30,7 +30,7 @@ class AuditLines(Newest, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.after is not UNSET and (self.before is not UNSET or self.wanted != ANY_LINE):
-            raise ValueError("after goes on line by line: give no before, kind, actor or job with it")
+            raise ValueError("after reads line by line: give no before, kind, actor or job with it")
 
     @property
     def wanted(self) -> AuditFilter:
