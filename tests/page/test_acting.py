@@ -92,14 +92,12 @@ ACTIONS: Final[tuple[tuple[str, str, dict[str, str], str, str], ...]] = (
     ("tasks/crm.sync", "Pause…", {}, "Pause it", "Task crm.sync is paused."),
     ("tasks/crm.sync", "Resume…", {}, "Resume it", "Task crm.sync is resumed."),
     ("approvals", "Approve: Refund $19", {"Comment": "fine"}, "Approve it", "continues"),
-    ("schedules", "Run now… billing-close", {}, "Run it", "A run of billing-close is asked for."),
-    ("schedules", "Pause… billing-close", {}, "Pause it", "Schedule billing-close is paused."),
-    ("schedules", "Resume… billing-close", {}, "Resume it", "Schedule billing-close is resumed."),
+    ("schedules", "Run now… billing-close", {}, "Run it now", "A run of billing-close was asked for."),
+    ("schedules/billing-close", "Pause…", {}, "Pause it", "billing-close is paused."),
+    ("schedules/billing-close", "Resume…", {}, "Resume it", "billing-close ticks again."),
     ("limits", "Reset payments", {}, "Reset it", "Breaker payments is closed."),
     ("limits", "Set limit:webhook slots", {"At once": "7"}, "Set it", "is set."),
     ("limits", "Clear limit:webhook slots", {}, "Clear it", "is cleared."),
-    ("settings", "Make a token", {"Name": "page-test"}, "Make it", "Token page-test is made."),
-    ("settings", "Revoke page-test", {}, "Revoke it", "Token page-test is revoked."),
 )
 
 
