@@ -56,12 +56,16 @@ class OnTerminal:
     def type(self, text: str) -> None:
         os.write(self._main, text.encode())
 
-    def answered(self, question: str, answer: str) -> str:
-        """Type a line at a question; what was said until then, since the line before."""
+    def asked(self, question: str) -> None:
+        """Wait for a question."""
         end_s = time.monotonic() + WITHIN_S
         while not self.said.endswith(question):
             assert time.monotonic() < end_s, self.said[-4_000:]
             self.hear()
+
+    def answered(self, question: str, answer: str) -> str:
+        """Type a line at a question; what was said until then, since the line before."""
+        self.asked(question)
         said, self.said = self.said, ""
         self.type(answer if answer in (CTRL_C, CTRL_D) else f"{answer}\n")
         return plain(said)

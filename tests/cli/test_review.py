@@ -151,11 +151,13 @@ def test_what_another_person_has_said_meanwhile_is_shown_first(cli: Cli, review:
     cli.seed(two)
     person = review()
     person.answered(KEYS, "a")
+    person.asked(REASON)
     cli("dead", "note", DNS, "wait for me")
     person.answered(REASON, "mine")
     said = person.answered(KEYS, "f")
     assert "changed meanwhile, and is at version 1" in said
     assert "note       wait for me" in said
+    person.asked(REASON)
     cli("dead", "acknowledge", DNS)
     person.answered(REASON, "fixed")
     said = person.answered(KEYS, "s")
