@@ -2,9 +2,9 @@
 
 The first version of each server runs at full size.
 
-`make matrix` runs all cells, `make matrix E=redis` those of one engine. A cell that is green is not run again for the
-same tree of files, so a matrix that was broken off or mended continues where it stopped. Logs and the report are in
-`.matrix/`.
+`make matrix` runs all cells, `make matrix E=redis` those of one engine. Chaos waits more than it computes, so its cells
+run beside the others. A cell that is green is not run again for the same tree of files, so a matrix that was broken off
+or mended continues where it stopped. Logs and the report are in `.matrix/`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -47,6 +49,11 @@ class Cell:
     engine: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for leases more than it computes."""
+        return self.name.endswith("-chaos")
 
 
 def cells() -> Iterator[Cell]:
@@ -130,6 +137,20 @@ def run(cell: Cell, folder: Path, parallel: str) -> Result:
     return Result(cell.name, code == 0, counts, seconds)
 
 
+def run_all(some: list[Cell], folder: Path, parallel: str, stop: Event) -> list[Result]:
+    """Run some cells, one after the other, and say of each how it went; begin none after `stop`."""
+    results = []
+    for number, cell in enumerate(some, 1):
+        if stop.is_set():
+            break
+        results.append(result := run(cell, folder, parallel))
+        verdict = "green" if result.green else f"RED, see {(folder / cell.name).relative_to(ROOT)}.log"
+        print(
+            f"matrix: {number}/{len(some)} {cell.name} {verdict}: {result.counts}, {result.seconds:.0f} s", flush=True
+        )
+    return results
+
+
 def report(results: list[Result], name: str) -> str:
     """The results as a page: the machine first, since seconds mean nothing without it."""
     where = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {os.cpu_count()} cores"
@@ -139,7 +160,7 @@ def report(results: list[Result], name: str) -> str:
 
 
 def main() -> int:
-    """Run the cells, one after the other; 1 when one is red, 2 when there is nothing to run or no room for it."""
+    """Run the cells; 1 when one is red, 2 when there is nothing to run or no room for it."""
     parser = argparse.ArgumentParser(description="every version, every harness, full sizes, many seeds")
     parser.add_argument("--engine", default="", choices=["", "core", *ENGINES], help="the cells of one engine")
     parser.add_argument("--parallel", default="2", help="processes of each cell")
@@ -153,19 +174,23 @@ def main() -> int:
     if free < NEEDED_BYTES and any(cell.engine == "postgres" for cell in wanted):
         print(f"matrix: {free >> 20} MiB free, {NEEDED_BYTES >> 20} MiB needed; nothing was run", file=sys.stderr)
         return 2
+    began = time.monotonic()
     HOME.mkdir(exist_ok=True)
     name = tree()
     folder = HOME / name
     folder.mkdir(exist_ok=True)
-    results = []
-    for number, cell in enumerate(wanted, 1):
-        print(f"matrix: {number}/{len(wanted)} {cell.name}", end=" ", flush=True)
-        results.append(result := run(cell, folder, chosen.parallel))
-        verdict = "green" if result.green else f"RED, see {(folder / cell.name).relative_to(ROOT)}.log"
-        print(f"{verdict}: {result.counts}, {result.seconds:.0f} s", flush=True)
+    stop = Event()
+    with ThreadPoolExecutor(2) as streams:
+        halves = [[cell for cell in wanted if cell.waits == waits] for waits in (True, False)]
+        done = [streams.submit(run_all, half, folder, chosen.parallel, stop) for half in halves]
+        try:
+            found = {result.cell: result for each in done for result in each.result()}
+        finally:
+            stop.set()  # Ctrl-C ends the cells that run, and no other one begins
+    results = [found[cell.name] for cell in wanted]
     (HOME / "report.md").write_text(report(results, name))
     red = [result.cell for result in results if not result.green]
-    total = sum(result.seconds for result in results) / 60
+    total = (time.monotonic() - began) / 60
     print(f"matrix: {len(results) - len(red)} of {len(results)} cells green, {total:.0f} min; .matrix/report.md")
     return 1 if red else 0
 
