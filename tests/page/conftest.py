@@ -18,8 +18,9 @@ Open = Callable[..., Page]
 expect.set_options(timeout=PATIENCE_S * 1000)  # a machine under load is slow, and not wrong
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Of a module, not of a session: while it is open an event loop runs in this thread, and no async test could.
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         yield browser

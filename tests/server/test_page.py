@@ -133,7 +133,10 @@ def test_the_wheel_brings_the_page_and_the_licences_of_its_libraries(tmp_path: P
 
 
 def test_the_page_is_small() -> None:
-    """Without what is loaded when a flow is drawn."""
+    """What its document names: other pages, and what draws a flow, are fetched when they are opened."""
     page = page_in(FOLDER)
     assert page is not None
-    assert sum(len(each.packed) for name, each in page.files.items() if "dagre" not in name) < 150_000
+    named = set(re.findall(r'"ASSETS/([^"]+)"', (FOLDER / "index.html").read_text())) & page.files.keys()
+    assert {"app.js", "vendor/uplot.js", "pages/Overview.js", "styles/tokens.css"} <= named
+    assert not {"pages/Settings.js", "vendor/dagrejs-dagre.js"} & named
+    assert sum(len(page.files[name].packed) for name in named) < 150_000

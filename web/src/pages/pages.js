@@ -1,20 +1,23 @@
 // Knows which view answers which path: the list of a kind of thing, and one of them by its name.
-import { Agents } from "./Agents.js";
 import { Approvals } from "./Approvals.js";
-import { Audit } from "./Audit.js";
 import { Dead } from "./Dead.js";
-import { Flow } from "./Flow.js";
 import { Flows } from "./Flows.js";
 import { Job } from "./Job.js";
 import { Jobs } from "./Jobs.js";
-import { Limits } from "./Limits.js";
-import { Operations } from "./Operations.js";
+import { later } from "./later.js";
 import { Overview } from "./Overview.js";
 import { Queues } from "./Queues.js";
-import { Schedules } from "./Schedules.js";
-import { Settings } from "./Settings.js";
 import { Tasks } from "./Tasks.js";
-import { Workers } from "./Workers.js";
+
+// Fetched when they are first opened, so that the first page is there sooner.
+const Agents = later(() => import("./Agents.js").then((found) => found.Agents));
+const Audit = later(() => import("./Audit.js").then((found) => found.Audit));
+const Flow = later(() => import("./Flow.js").then((found) => found.Flow));
+const Limits = later(() => import("./Limits.js").then((found) => found.Limits));
+const Operations = later(() => import("./Operations.js").then((found) => found.Operations));
+const Schedules = later(() => import("./Schedules.js").then((found) => found.Schedules));
+const Settings = later(() => import("./Settings.js").then((found) => found.Settings));
+const Workers = later(() => import("./Workers.js").then((found) => found.Workers));
 
 /** @type {Record<string, {list?: any, one?: any}>} */
 export const pages = {

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from limpet.core.errors import UnknownQueue
+from limpet.core.errors import InvalidOption, UnknownQueue
 from limpet.core.records.log import AuditRecord, FindingRecord
 from limpet.core.records.queue import StatsRecord
 from limpet.core.records.scale import ScaleRecord
@@ -27,10 +27,6 @@ class AuditLines(Newest, frozen=True, forbid_unknown_fields=True):
     kind: Annotated[str, Meta(description="Only of this kind, or how it begins: job.cancel, job.")] = ""
     actor: Annotated[str, Meta(description="Only of those with this in their name.")] = ""
     job: Annotated[str, Meta(description="Only about this job, by its id or the end of it.")] = ""
-
-    def __post_init__(self) -> None:
-        if self.after is not UNSET and (self.before is not UNSET or self.wanted != ANY_LINE):
-            raise ValueError("after reads line by line: give no before, kind, actor or job with it")
 
     @property
     def wanted(self) -> AuditFilter:
@@ -67,6 +63,10 @@ async def series(call: Call[Series, None]) -> SeriesRecord:
 async def audit(call: Call[AuditLines, None]) -> list[AuditRecord]:
     """The newest lines of the audit log, oldest first: who did what, to which job, queue or limit, and why."""
     asked = call.query
+    if asked.after is not UNSET and (asked.before is not UNSET or asked.wanted != ANY_LINE):
+        raise InvalidOption(
+            "after reads line by line, and stands alone", fix="give no before, kind, actor or job with it"
+        )
     after = None if asked.after is UNSET else asked.after
     before = None if asked.before is UNSET else asked.before
     since_ms = await call.since_ms(asked.since)
