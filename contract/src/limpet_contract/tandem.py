@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from limpet_contract.model_job import ModelJob
 
 TTL_MS = 4_000
 TAKES = Takes(2, 3)
+LOST_S = 50  # a message that has not come by then never will
 PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even after a gap (D6)
 
 
@@ -113,8 +115,10 @@ class Tandem:
         if (hand := self.alive.get(view.session)) is None:
             assert view.session in self.silent  # which takes it with it, until the sweep
             return
-        while not (jobs := await hand.handed()):
-            pass  # it was woken for something else before
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LOST_S
+        while not (jobs := await hand.handed()):  # it was woken for something else before
+            assert loop.time() < until_s, f"the message with {view} was lost"
         (handed,) = jobs
         assert (handed.number, handed.job.id, handed.job.token) == (self.numbers[hand.session], id, view.token)
         if handed.awake:
@@ -275,7 +279,10 @@ class Tandem:
         self.bench.store = await self.harness.reopen(self.bench.store)
         for hand in self.alive.values():
             hand.store = self.bench.store
-            await self.beat(hand)  # from here on it hears in another place
+            await self.beat(hand)
+            # It hears in another place from its next claim on: a job that is handed before would not reach it.
+            assert (await hand.ask(0)).jobs == ()
+            self.asleep.pop(hand.session, None)
 
     # -- time
 
