@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from limpet import Limpet
 from limpet.client.file_types import publish_types
@@ -113,6 +114,7 @@ async def over(operator: Operator, ids: list[str]) -> list[JobDetail]:
     return found
 
 
+@pytest.mark.matrix("twenty processes and leases of three seconds: on two busy cores they are lost for want of time")
 @on_every_engine
 async def test_agents_that_are_killed_lose_no_task_and_do_none_twice(url: str, tmp_path: Path) -> None:
     app = Limpet(url)
